@@ -46,6 +46,7 @@ from dpgenerative.privacy.latents import (
     release_distribution,
 )
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import session
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.private import Private, opened
@@ -935,6 +936,11 @@ def test_labels_need_a_conditional_column():
         told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])
 
 
+def with_tables(**params):
+    params = {**FAST, "architecture__table_budget": 0.1, **params}
+    return DPVAESynthesizer().set_params(**params)
+
+
 @pytest.mark.parametrize(
     ("kind", "conditional", "expected"),
     [
@@ -950,7 +956,7 @@ def test_the_last_column_is_the_condition_if_it_has_classes(
     kind, conditional, expected
 ):
     frame = table(50).assign(last=np.resize([0, 1], 50)).astype({"last": kind})
-    synthesizer = DPVAESynthesizer(**FAST, conditional=conditional).fit(frame)
+    synthesizer = with_tables(conditional=conditional).fit(frame)
     assert synthesizer._condition == expected
     if expected is not None:
         drawn = synthesizer.decode(
@@ -964,12 +970,43 @@ def test_the_last_column_is_the_condition_if_it_has_classes(
 def test_a_column_by_the_name_auto_is_the_condition():
     frame = table(50).rename(columns={"colour": "auto"})
     frame["last"] = np.resize([True, False], 50)
-    assert DPVAESynthesizer(**FAST).fit(frame)._condition == "auto"
+    assert with_tables().fit(frame)._condition == "auto"
+    places = table(50).assign(auto=1.0, other=np.arange(50.0))
+    numbers = [
+        Column(name, "continuous", lower=0, upper=50) for name in ("auto", "other")
+    ]
+    joint = Schema(numbers, joint=[["auto", "other"]])
+    assert with_tables(schema=joint).fit(places)._condition is None
 
 
 def test_what_cannot_be_a_condition_is_none():
     alone = table(50)[["colour"]]
-    assert DPVAESynthesizer(**FAST).fit(alone)._condition is None
+    assert with_tables().fit(alone)._condition is None
+    frame = alone.assign(last=np.resize([True, False], 50))
+    for other in ({"architecture__table_budget": 0.0}, {"epsilon": None}):
+        assert with_tables(**other).fit(frame)._condition is None
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "params"),
+    [
+        (20_000, {"marginal_budget": 0.9}),
+        (20_000, {"marginal_budget": 0.88, "max_grad_norm": "median"}),
+        (20_000, {"architecture__prior_budget": 0.5}),
+        (20_000, {"architecture__prior_budget": 0.6, "marginal_budget": 0.3}),
+        (20_000, {"noise_multiplier": 2.0, "marginal_budget": 0.9}),
+        (20_000, {"architecture__table_budget": 0.9}),
+        (40, {"architecture__prior_budget": 0.2}),
+        (40, {}),
+    ],
+)
+def test_shares_that_are_stated_leave_a_part_to_gradients(n_rows, params):
+    schema = Schema(Column(f"c{j}", "boolean") for j in range(5))
+    synthesizer = DPVAESynthesizer().set_params(**params)
+    fit = session.planned_fit(synthesizer, TableDomain(schema))
+    plan = fit.plan(n_rows)
+    assert np.isfinite(plan.multiplier(TABLES)) == (n_rows > 40)
+    assert np.isfinite(plan.noise_multiplier)
 
 
 def test_few_rows_buy_marginals_first():
@@ -982,9 +1019,7 @@ def test_few_rows_buy_marginals_first():
         return resolved(fit.parameters, "marginal_budget", rules, fit.scale(n_rows))
 
     few, some, many = map(share, (200, 4000, 200_000))
-    assert few == pytest.approx(0.4 + 0.5 / (1 + (200 / 1500) ** 2))
-    assert few > some > many == pytest.approx(0.8 * 0.4, abs=0.001)
-    assert share(200_000, architecture__table_budget=0.5) == pytest.approx(
-        0.2, abs=0.001
-    )
-    assert share(200, epsilon=None) == pytest.approx(0.4)
+    assert few == pytest.approx(0.6 * 0.95)
+    assert few > some > many == pytest.approx(0.75 * 0.4, abs=0.001)
+    stated = share(200_000, architecture__table_budget=0.5)
+    assert stated == pytest.approx(0.45 * 0.4, abs=0.001)

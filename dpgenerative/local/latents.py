@@ -220,12 +220,18 @@ class VAEPerturber(LocalRandomizer):
         if named is not None or getattr(autoencoder, "classes", None) is not None:
             rule = "must be of X alone, as records are: without y"
             refuse(self._owner, "autoencoder", rule, autoencoder)
+        if getattr(getattr(autoencoder, "_model", None), "condition", None) is not None:
+            rule = "must be fitted with conditional=None: latents leave a condition out"
+            refuse(self._owner, "autoencoder", rule, autoencoder)
         if hasattr(autoencoder, "privacy_"):
             stated = autoencoder  # A copy of this process, which a budget allows.
             autoencoder = object.__new__(type(stated))
             autoencoder.__dict__.update(copy.deepcopy(vars(stated)))
         else:
-            autoencoder = clone(autoencoder).fit(X)
+            autoencoder = clone(autoencoder)
+            if isinstance(autoencoder, DPVAESynthesizer):
+                autoencoder.set_params(conditional=None)
+            autoencoder.fit(X)
         if not autoencoder.privacy_.plan.private and not self.public:
             warnings.warn(LEAK, PrivacyWarning, stacklevel=3)
         return autoencoder

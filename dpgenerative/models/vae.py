@@ -221,7 +221,8 @@ class VAE(Autoencoder):
         """Return coefficients for every z of (..., k) and cell of the condition."""
         if self.condition is not None:
             z = torch.cat([z, self.cells.inputs(self.condition)[labels]], -1)
-        return self.decoder(z) * self.free
+        out = self.decoder(z)
+        return out if self.condition is None else out * self.free
 
     def _logits(self, j: int, coefficients: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of column j's cells, given the cells before, (n, n_cells).

@@ -40,6 +40,8 @@ from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema, misfits
 
+MOST_MARGINALS = 0.6
+"""Largest share of the marginals: of few rows, too, gradients learn something."""
 MOST_PAIRS = 20
 """Pairs of columns that are counted at most: latents leave more of them to see than the
 flow does (benchmarks/results/trials/autoencoder.rst)."""
@@ -70,7 +72,8 @@ class VAERecipe(AutoencoderRecipe):
     term : BatchTerm
     prior : str or Prior
     conditional : hashable
-        Column on which the decoder is conditioned; "auto" is the last.
+        Column on which the decoder is conditioned; "auto" is the last, where tables are
+        counted.
     """
 
     conditional: Hashable = "auto"
@@ -83,21 +86,27 @@ class VAERecipe(AutoencoderRecipe):
     @property
     def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
         """From parameters that may be "auto" to rules."""
-        stated = self.architecture.table_budget
 
         def marginal_budget(scale: FitSize) -> float:
-            tables = flow_rules.table_budget(scale) if stated == "auto" else stated
-            return flow_rules.share_by_rows(scale) * (1 - float(tables))
+            others = self._table_budget(scale) + self._latent_budget(scale)
+            share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
+            return share * max(0.0, 1 - others)
 
         return {
             **AutoencoderRecipe.rules,
             "marginal_budget": marginal_budget,
-            "table_budget": flow_rules.table_budget,
             "beta": lambda scale: 0.7,
             "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
             "latent_dim": _latent_dim,
             "hidden_units": lambda scale: 16 if scale.rows_per_column <= FEW else 64,
         }
+
+    def _table_budget(self, scale: FitSize) -> float:
+        stated = self.architecture.table_budget if scale.epsilon else 0
+        return flow_rules.table_budget(scale) if stated == "auto" else float(stated)
+
+    def _latent_budget(self, scale: FitSize) -> float:
+        return sum(super().releases(scale, 1.0).values())
 
     def _is_last(self, schema: Schema) -> bool:
         """Whether the condition is the last column, if any."""
@@ -106,7 +115,7 @@ class VAERecipe(AutoencoderRecipe):
     def check_schema(self, owner: str, schema: Schema) -> None:
         super().check_schema(owner, schema)
         name = self.conditional
-        if name is None or self._is_last(schema):
+        if name is None or name == "auto":
             return
         if name not in schema.names:
             refuse(owner, "conditional", "must name a column, or be 'auto'", name)
@@ -119,30 +128,30 @@ class VAERecipe(AutoencoderRecipe):
         columns = sorted(schema.columns, key=lambda column: column.name != name)
         return Schema(columns, schema.constraints, schema.joint)
 
-    def _condition(self, schema: Schema) -> int | None:
+    def _condition(self, scale: FitSize) -> int | None:
         """Return the place of the condition among columns in the model's order."""
-        if not self._is_last(schema):
-            own = self.conditional
-            return None if own is None else list(learned_columns(schema)).index(own)
-        last = schema.columns[0]
-        is_class = last.kind in ("categorical", "boolean")
-        others = len(schema) > 1 and not _unfit(last.name, schema)
-        return 0 if is_class and others else None
+        schema, own = scale.schema, self.conditional
+        if own == "auto":
+            first = schema.columns[0]
+            is_class = first.kind in ("categorical", "boolean")
+            is_class &= len(schema) > 1 and not _unfit(first.name, schema)
+            return 0 if is_class and self._table_budget(scale) > 0 else None
+        return None if own is None else list(learned_columns(schema)).index(own)
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         return {
             **super().settings(facts, scale),
             "n_basis": self.resolved("n_basis", scale),
-            "condition": self._condition(scale.schema),
+            "condition": self._condition(scale),
         }
 
     def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         releases = super().releases(scale, left)
         if scale.epsilon is None or len(scale.schema) < 2:
             return releases
-        share = float(self.resolved("table_budget", scale))
+        share = self._table_budget(scale)
         if self.architecture.table_budget == "auto":
-            share = min(share, left / 2)
+            share = max(0.0, min(share, (left - sum(releases.values())) / 2))
         return {**releases, TABLES: share}
 
     def finish(
@@ -221,8 +230,10 @@ class DPVAESynthesizer(BaseTableSynthesizer):
     conditional : hashable or None, default="auto"
         Name of a column, such as a label, on which the decoder is conditioned. It keeps
         its released marginal, and `sample` draws rows given its values without
-        importance weights. "auto" is the last column, y if there is one, if it is
-        categorical or boolean; None is no column.
+        importance weights. Latents then leave it out: `decode` keeps it only if it is
+        given labels. "auto" is the last column, y if there is one, where tables are
+        counted and it is categorical or boolean (a column named "auto", if there is
+        one); None is no column.
     schema : Schema, optional
         Public facts about the columns. What it leaves open is estimated privately,
         within the budget.
@@ -463,7 +474,10 @@ class DPVAESynthesizer(BaseTableSynthesizer):
     def _labels(self, labels: Any) -> pd.Series:
         """Return labels of the condition, or raise ValueError."""
         if self._condition is None:
-            raise ValueError(f"{self._owner} takes labels only with 'conditional'.")
+            raise ValueError(
+                f"{self._owner} takes labels only with 'conditional': this one was "
+                "fitted without a condition."
+            )
         if np.ndim(labels) != 1 or not len(labels):
             rule = f"{self._owner} takes a list of at least one label"
             raise ValueError(f"{rule}; got {shown(labels)}.")

@@ -532,6 +532,16 @@ def test_autoencoders_of_labels_too_are_refused():
             VAEPerturber(model, epsilon=1.0).fit(rows)
 
 
+def test_latents_that_leave_out_a_condition_are_refused():
+    frame = pd.DataFrame({"a": [True, False] * 50, "b": [False, True] * 50})
+    model = DPVAESynthesizer(n_steps=2)
+    model.set_params(architecture__table_budget=0.1)
+    perturber = VAEPerturber(model, epsilon=4.0).fit(frame)
+    assert perturber.autoencoder_._model.condition is None
+    with pytest.raises(ValueError, match="conditional=None"):
+        VAEPerturber(model.fit(frame), epsilon=4.0).fit(frame)
+
+
 def test_dtypes_without_missing_values_are_not_given_any():
     frame = pd.DataFrame({"whole": [1, 2] * 50, "true": [True, False] * 50})
     frame["code"] = 9  # no level
