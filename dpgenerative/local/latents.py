@@ -46,7 +46,8 @@ class VAEPerturber(LocalRandomizer):
     ----------
     autoencoder : DPArrayVAESynthesizer or DPVAESynthesizer
         If fitted, it is used as it is; records that it was fitted to pay its epsilon,
-        too. Otherwise `fit` fits a clone to X, at its own epsilon.
+        too. Otherwise `fit` fits a clone to X, at its own epsilon. It has no condition:
+        latents leave that out.
     epsilon : float, optional
         Privacy cost of one record, > 0. Exactly one of `epsilon` and `sigma` is
         required.
@@ -220,13 +221,15 @@ class VAEPerturber(LocalRandomizer):
         if named is not None or getattr(autoencoder, "classes", None) is not None:
             rule = "must be of X alone, as records are: without y"
             refuse(self._owner, "autoencoder", rule, autoencoder)
-        if getattr(getattr(autoencoder, "_model", None), "condition", None) is not None:
+        condition = getattr(getattr(autoencoder, "_model", None), "condition", None)
+        stated = getattr(autoencoder, "conditional", None)
+        if condition is not None or stated not in (None, "auto"):
             rule = "must be fitted with conditional=None: latents leave a condition out"
             refuse(self._owner, "autoencoder", rule, autoencoder)
         if hasattr(autoencoder, "privacy_"):
-            stated = autoencoder  # A copy of this process, which a budget allows.
-            autoencoder = object.__new__(type(stated))
-            autoencoder.__dict__.update(copy.deepcopy(vars(stated)))
+            other = autoencoder  # A copy of this process, which a budget allows.
+            autoencoder = object.__new__(type(other))
+            autoencoder.__dict__.update(copy.deepcopy(vars(other)))
         else:
             autoencoder = clone(autoencoder)
             if isinstance(autoencoder, DPVAESynthesizer):

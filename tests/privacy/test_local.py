@@ -538,8 +538,9 @@ def test_latents_that_leave_out_a_condition_are_refused():
     model.set_params(architecture__table_budget=0.1)
     perturber = VAEPerturber(model, epsilon=4.0).fit(frame)
     assert perturber.autoencoder_._model.condition is None
-    with pytest.raises(ValueError, match="conditional=None"):
-        VAEPerturber(model.fit(frame), epsilon=4.0).fit(frame)
+    for other in (clone(model).set_params(conditional="a"), model.fit(frame)):
+        with pytest.raises(ValueError, match="conditional=None"):
+            VAEPerturber(other, epsilon=4.0).fit(frame)
 
 
 def test_dtypes_without_missing_values_are_not_given_any():
