@@ -458,7 +458,7 @@ def test_where_nothing_is_seen_half_of_the_cuts_are_at_the_median():
     n, k = 20_000, 40
     codes = np.random.default_rng(0).integers(0, k, (n, 3))
     columns, plan = [facts(k, ordered=True)] * 3, plan_of(n, epsilon=1e-3)
-    pool = Uniform((k,) * 3).sample(2**17, torch.Generator().manual_seed(0))[0].numpy()
+    pool = Uniform((k,) * 3).pool(2**17, torch.Generator().manual_seed(0)).numpy()
     door = Door()
     measurement = Measurement(columns, Private(codes), plan, door)
     cuts = []
