@@ -66,7 +66,7 @@ def epsilon_lines() -> Iterable[Line]:
 
 def central_lines(name: str) -> Iterable[Line]:
     """Return the column CDP of a set: by the same accounting, and what is true."""
-    batches, told, _ = MIA_CENTRAL[name]
+    batches, claimed, _ = MIA_CENTRAL[name]
     share = 10 if name == "MotionSense" else 2  # of the records are trained on
     usual, alone, true = [], [], []
     for z, batch in zip(MIA_MULTIPLIERS, batches, strict=True):
@@ -75,15 +75,15 @@ def central_lines(name: str) -> Iterable[Line]:
         usual.append(renyi_epsilon(GaussianRelease(z, q, steps), 1 / n))
         alone.append(bounds(GaussianRelease(z, q, steps), 1 / n)[1])
         true.append(bounds(GaussianRelease(z / 2, q, steps), 1 / n))
-    same = [abs(a - b) < 0.006 for a, b in zip(told, usual, strict=True)]
-    published = listed(told, "{:,.2f}")
+    same = [abs(a - b) < 0.006 for a, b in zip(claimed, usual, strict=True)]
+    published = listed(claimed, "{:,.2f}")
     yield (
         f"CDP, {name}, z {listed(MIA_MULTIPLIERS)}: epsilon", published,
         f"{listed(usual, '{:,.2f}')} by Rényi accounting of every record clipped for "
         f"itself; exact accounting of the same: at most {listed(alone, '{:,.3g}')}",
         verdict(same),
     )  # fmt: skip
-    pairs = list(zip(told, true, strict=True))
+    pairs = list(zip(claimed, true, strict=True))
     short = [
         z for z, (t, (low, _)) in zip(MIA_MULTIPLIERS, pairs, strict=True) if t < low
     ]
@@ -132,18 +132,20 @@ def bounds(run: GaussianRelease, delta: float) -> tuple[float, float]:
 
 def local_lines(name: str) -> Iterable[Line]:
     """Return the column LDP of a set: a sum over all records, and that of one."""
-    each, told, _ = MIA_LOCAL[name]
+    each, claimed, _ = MIA_LOCAL[name]
     records = MIA_RECORDS[name]
     parts = 1 if name == "MotionSense" else 3  # channels of a picture
     sums = [parts * records * e for e in each]
-    same = [math.isclose(a, b, rel_tol=1e-9) for a, b in zip(told, sums, strict=True)]
-    published = f"{listed(told)} at {listed(each)} per feature"
+    same = [
+        math.isclose(a, b, rel_tol=1e-9) for a, b in zip(claimed, sums, strict=True)
+    ]
+    published = f"{listed(claimed)} at {listed(each)} per feature"
     times = "3 channels times " if parts == 3 else ""
     ours = f"{listed(sums)}: {times}{records:,} records"
     yield f"LDP, {name}: epsilon", published, ours, verdict(same)
     entries = 500 * 12 if name == "MotionSense" else 3  # 10 s at 50 Hz of 12 sensors
     one = [entries * e for e in each]
-    ratio = told[0] / one[0]
+    ratio = claimed[0] / one[0]
     ours = f"{listed(one)}: {entries:,} features of one record"
     ours += " of 10 s" if entries > 3 else " (channels), neighbours of 64 pixels"
     says = f"contradicted: {ratio:,.4g} times what one record costs"
@@ -152,14 +154,14 @@ def local_lines(name: str) -> Iterable[Line]:
 
 def vae_ldp_lines(name: str) -> Iterable[Line]:
     """Return the column VAE-LDP of a set: by the same formula, and what is true."""
-    k, told, _ = MIA_VAE_LDP[name]
+    k, claimed, _ = MIA_VAE_LDP[name]
     delta = 1 / MIA_RECORDS[name]
     multipliers = [sigma / (6 * math.sqrt(k)) for sigma in MIA_SIGMAS]
     usual = [classical_epsilon(z, delta) for z in multipliers]
     exact = [gaussian_epsilon(z, delta) for z in multipliers]
-    same = [abs(a - b) <= 0.00501 for a, b in zip(told, usual, strict=True)]
+    same = [abs(a - b) <= 0.00501 for a, b in zip(claimed, usual, strict=True)]
     what = f"VAE-LDP, {name}, sigma {listed(MIA_SIGMAS)}: epsilon"
-    published = listed(told)
+    published = listed(claimed)
     yield what, published, listed(usual, "{:,.2f}") + " by its formula", verdict(same)
     short = [s for s, a, b in zip(MIA_SIGMAS, usual, exact, strict=True) if a < b]
     ratio = max(b / a for a, b in zip(usual, exact, strict=True))
@@ -172,11 +174,11 @@ def gap_line(name: str) -> Line:
     """Return the train-test gaps, which our study does not record."""
     gaps = MIA_CENTRAL[name][2], MIA_LOCAL[name][2], MIA_VAE_LDP[name][2]
     central, local, vae = map(listed, gaps)
-    told = f"without noise and CDP {central}; LDP {local}; VAE-LDP {vae}"
+    claimed = f"without noise and CDP {central}; LDP {local}; VAE-LDP {vae}"
     says = "untested: records of the study have attacks, not losses"
     return (
         f"{name}: train-test gap, from little to much noise",
-        told,
+        claimed,
         "not recorded",
         says,
     )
@@ -201,7 +203,7 @@ def classifier_lines() -> Iterable[Line]:
     for name, (free, local, vae) in MIA_ACCURACY.items():
         sets = ["MotionSense"] if name == "MotionSense" else list(IMAGES)
         falls = {"LDP": True, "VAE-LDP": name == "MotionSense"}
-        for kind, told in (("LDP", local), ("VAE-LDP", vae)):
+        for kind, claimed in (("LDP", local), ("VAE-LDP", vae)):
             ours, holds = [], []
             for each in sets:
                 study = Study(frame, each)
@@ -211,7 +213,7 @@ def classifier_lines() -> Iterable[Line]:
             way = "falls" if falls[kind] else "rises"
             yield (
                 f"{name}, {kind}: accuracy without noise, with little, ... with much",
-                f"{listed([free, *told])}: {way} with the noise",
+                f"{listed([free, *claimed])}: {way} with the noise",
                 "; ".join(ours), verdict(holds, "sets"),
             )  # fmt: skip
     ranges = "; ".join(
@@ -318,29 +320,31 @@ def image_lines() -> Iterable[Line]:
         scores = [study.column("central", k) for k in ("accuracy", "average_precision")]
         scores[0].append(study.accuracy)
         scores[1].append(attack)
-        told = "accuracy and AP fall with noise: .52, .75 at z .01; .31, .6 at .1"
+        claimed = "accuracy and AP fall with noise: .52, .75 at z .01; .31, .6 at .1"
         says = verdict([x == sorted(x) for x in scores], "scores")
-        yield f"{name}: CDP (a, b)", told, study.text("central"), says
+        yield f"{name}: CDP (a, b)", claimed, study.text("central"), says
         lost = [1 - x for x in study.kept("LDP")]
         gone = [
             1 - (x - 0.5) / (attack - 0.5)
             for x in study.column("LDP", "average_precision")
         ]
-        told = "AP hardly falls where accuracy is not lost (epsilon 500 and above)"
+        claimed = "AP hardly falls where accuracy is not lost (epsilon 500 and above)"
         says = verdict([g <= a for g, a in zip(gone, lost, strict=True)], "epsilons")
-        yield f"{name}: LDP (c, d)", told, study.text("LDP"), says
+        yield f"{name}: LDP (c, d)", claimed, study.text("LDP"), says
         accuracy = study.column("VAE-LDP", "accuracy")
         says = verdict([accuracy[0] >= accuracy[-1]])
-        told = "accuracy rises with noise"
-        yield f"{name}: VAE-LDP (e)", told, study.text("VAE-LDP"), says
+        claimed = "accuracy rises with noise"
+        yield f"{name}: VAE-LDP (e)", claimed, study.text("VAE-LDP"), says
         found = [*study.column("VAE-LDP", "average_precision"), attack]
         yield (
             f"{name}: VAE-LDP (f)", "AP falls as noise grows", study.text("VAE-LDP"),
             verdict([found == sorted(found)]),
         )  # fmt: skip
-    told = ", ".join(f"{k} {figure(v, 2)}" for k, v in MIA_REAL.items() if "LFW" in k)
+    claimed = ", ".join(
+        f"{k} {figure(v, 2)}" for k, v in MIA_REAL.items() if "LFW" in k
+    )
     says = "untested: LFW and VGG-16 are not here"
-    yield "LFW: accuracy of a classifier of real rows", told, "not run", says
+    yield "LFW: accuracy of a classifier of real rows", claimed, "not run", says
 
 
 def series_lines() -> Iterable[Line]:
@@ -348,12 +352,12 @@ def series_lines() -> Iterable[Line]:
     frame = studies()
     real = frame[(frame["set"] == "MotionSense") & (frame["mechanism"] == "real rows")]
     study, best = Study(medians(), "MotionSense"), real["accuracy"].median()
-    told = "real rows {}, generated {}".format(
+    claimed = "real rows {}, generated {}".format(
         *(figure(each["MotionSense"], 2) for each in (MIA_REAL, MIA_GENERATED))
     )
     ours = f"real rows {figure(best)}, generated {figure(study.accuracy)}"
     says = f"{verdict([best > study.accuracy])}: generated rows serve worse"
-    yield "accuracy without noise (a)", told, ours, says
+    yield "accuracy without noise (a)", claimed, ours, says
     attacked = MIA_ATTACK["series"]
     near = verdict([abs(study.attack - attacked) <= NEAR])
     yield "AP without noise (b)", figure(attacked, 2), figure(study.attack), near
@@ -367,13 +371,13 @@ def series_lines() -> Iterable[Line]:
         yield what, "AP near .5 at every epsilon", study.text(kind), says
     accuracy = study.column("LDP", "accuracy")
     says = verdict([accuracy[-1] > study.accuracy])
-    told = "accuracy rises a little at the least noise"
-    yield "LDP (c)", told, study.text("LDP"), says
+    claimed = "accuracy rises a little at the least noise"
+    yield "LDP (c)", claimed, study.text("LDP"), says
     says = verdict([study.kept("LDP")[0] < 1 - SLIGHT])
     yield "LDP (c)", "accuracy falls sharply with more", study.text("LDP"), says
     says = verdict([x < 1 - SLIGHT for x in study.kept("VAE-LDP")], "epsilons")
-    told = "accuracy falls, by far"
-    yield "VAE-LDP (e)", told, study.text("VAE-LDP"), says
+    claimed = "accuracy falls, by far"
+    yield "VAE-LDP (e)", claimed, study.text("VAE-LDP"), says
 
 
 def phi_lines() -> Iterable[Line]:
@@ -388,10 +392,10 @@ def phi_lines() -> Iterable[Line]:
             for k, v in phi.items()
         }
         if name == "MotionSense":
-            told, holds = "2 at the least noise (b)", [phi["central"][-1] >= 2]
+            claimed, holds = "2 at the least noise (b)", [phi["central"][-1] >= 2]
         else:
-            told, holds = "below 1 (a)", [x < 1 for x in phi["central"]]
-        yield f"{name}: CDP", told, ours["central"], verdict(holds, "epsilons")
+            claimed, holds = "below 1 (a)", [x < 1 for x in phi["central"]]
+        yield f"{name}: CDP", claimed, ours["central"], verdict(holds, "epsilons")
         few = sum(x > 1 for x in phi["LDP"])
         says = verdict([few < len(phi["LDP"]) / 2])
         yield f"{name}: LDP", "few above 1 (c, d)", ours["LDP"], says
@@ -401,13 +405,13 @@ def phi_lines() -> Iterable[Line]:
         yield f"{name}: greatest phi", "VAE-LDP (e, f)", ours_, says
     good = int((noisy["bounded_phi"] > 1).sum())
     ours_ = f"above 1 in {good} of {len(noisy)} settings"
-    told = "favourable trade-offs are rare (abstract)"
-    yield "all sets", told, ours_, verdict([good < len(noisy) / 2])
+    claimed = "favourable trade-offs are rare (abstract)"
+    yield "all sets", claimed, ours_, verdict([good < len(noisy) / 2])
     attacks = {name: Study(frame, name).attack for name in SIZES.values()}
     ours_ = ", ".join(f"{k} {figure(v)}" for k, v in attacks.items())
     holds = [attacks[name] > attacks["MotionSense"] for name in IMAGES]
-    told = "images are attacked better than series (section 6)"
-    yield "AP without noise", told, ours_, verdict(holds, "sets")
+    claimed = "images are attacked better than series (section 6)"
+    yield "AP without noise", claimed, ours_, verdict(holds, "sets")
 
 
 def confusion_lines() -> Iterable[Line]:
@@ -416,7 +420,9 @@ def confusion_lines() -> Iterable[Line]:
     frame = pd.DataFrame([r["recalls"] for r in runs])
     means = frame.median().sort_values(ascending=False)
     ours = ", ".join(f"{k} {figure(v)}" for k, v in means.items())
-    told = "standing and sitting are distinguished at epsilon 15.73, movements are not"
+    claimed = (
+        "standing and sitting are distinguished at epsilon 15.73, movements are not"
+    )
     holds = [set(means.index[:2]) == STILL] if runs else []
     what = "MotionSense: median recall of three fits"
-    yield what, told, ours or "not run", verdict(holds)
+    yield what, claimed, ours or "not run", verdict(holds)

@@ -49,9 +49,9 @@ def verdict(holds: Sequence[bool], of: str = "") -> str:
     return f"reproduced: {count}" if all(holds) else f"contradicted: holds in {count}"
 
 
-def nothing(told: str, ours: str, says: str) -> Callable[[], Iterable[Line]]:
+def nothing(claimed: str, ours: str, says: str) -> Callable[[], Iterable[Line]]:
     """Return the line of what has no figures."""
-    return lambda: [("", told, ours, says)]
+    return lambda: [("", claimed, ours, says)]
 
 
 def figure(value: float, digits: int = 3) -> str:
@@ -125,9 +125,9 @@ def setup_lines() -> Iterable[Line]:
     model = DPHFlowSynthesizer.published()
     parts = {**vars(model.architecture), **vars(model.optimizer)}
     parts["optimizer"] = parts.pop("name")
-    told = ", ".join(f"{k} {v}" for k, v in HFLOW_SETUP.items())
+    claimed = ", ".join(f"{k} {v}" for k, v in HFLOW_SETUP.items())
     ours = ", ".join(f"{k} {parts[k]}" for k in HFLOW_SETUP)
-    yield "", told, ours, verdict([parts[k] == v for k, v in HFLOW_SETUP.items()])
+    yield "", claimed, ours, verdict([parts[k] == v for k, v in HFLOW_SETUP.items()])
 
 
 def close(dataset: str, cells: Mapping[str, tuple[float, float]], *spread: str) -> str:
@@ -143,9 +143,9 @@ def close(dataset: str, cells: Mapping[str, tuple[float, float]], *spread: str) 
 
 def kendall_lines() -> Iterable[Line]:
     """Return the lines of Table 1, which has Covertype alone."""
-    told = HFLOW_KENDALL["DP-HFlow"]
-    published = ", ".join(figure(v, 4) for v in told.values())
-    cells = {k: (v, TOLERANCE * v) for k, v in told.items()}
+    claimed = HFLOW_KENDALL["DP-HFlow"]
+    published = ", ".join(figure(v, 4) for v in claimed.values())
+    cells = {k: (v, TOLERANCE * v) for k, v in claimed.items()}
     ours = all_described("covertype", ("flow", "published"), KENDALL)
     yield (
         "covertype: RMSE, MAE", published + " (no spread is printed)", ours,
@@ -179,10 +179,10 @@ def tables_of(names: Mapping[str, str]) -> Callable[[], Iterable[Line]]:
     """Return the lines of Table 2 or 3, whose scores are given."""
 
     def lines() -> Iterable[Line]:
-        told = {key: row for key, row in HFLOW_SCORES.items() if key[0] in names}
-        datasets = [name for name in TASKS if any(name == d for _, d in told)]
+        claimed = {key: row for key, row in HFLOW_SCORES.items() if key[0] in names}
+        datasets = [name for name in TASKS if any(name == d for _, d in claimed)]
         for dataset in datasets:
-            rows = {s: told[s, dataset]["DP-HFlow"] for s in names}
+            rows = {s: claimed[s, dataset]["DP-HFlow"] for s in names}
             published = with_spread(rows)
             yield (
                 f"{dataset}: {', '.join(names.values())}", published,
@@ -190,7 +190,7 @@ def tables_of(names: Mapping[str, str]) -> Callable[[], Iterable[Line]]:
                 close(dataset, rows),
             )  # fmt: skip
         for dataset in datasets:
-            yield order_line(dataset, names, told)
+            yield order_line(dataset, names, claimed)
         for title, mode, column in (
             ("without privacy", "nonprivate", "DP-HFlow, no privacy"),
             ("real rows", "real", "real rows"),
@@ -206,11 +206,13 @@ def with_spread(cells: Mapping[str, tuple[float, float]]) -> str:
     return ", ".join(f"{figure(v, 2)} ± {figure(d, 2)}" for v, d in cells.values())
 
 
-def order_line(dataset: str, names: Mapping[str, str], told: Mapping[Any, Any]) -> Line:
+def order_line(
+    dataset: str, names: Mapping[str, str], claimed: Mapping[Any, Any]
+) -> Line:
     """Return the order of the four private methods on a table, by the first score."""
     methods = "DP-HFlow", "DP-MERF", "DP-CGAN", "GS-WGAN"
     score = next(iter(names))
-    figures = {m: told[score, dataset][m][0] for m in methods}
+    figures = {m: claimed[score, dataset][m][0] for m in methods}
     published = ", ".join(f"{m} {figure(v, 2)}" for m, v in figures.items())
     merf = figures["DP-MERF"] > figures["DP-HFlow"]
     ours = all_described(dataset, ("flow", "published", "dp-merf"), [score])
@@ -254,13 +256,13 @@ def gradient_lines() -> Iterable[Line]:
     ours = "; ".join(
         f"{name} {low:.2g} to {high:.2g}" for name, low, high in ranges.itertuples()
     )
-    told = "per-example gradients differ by network and by layer (a log axis)"
+    claimed = "per-example gradients differ by network and by layer (a log axis)"
     holds = [ranges["max"].max() > 10 * ranges["min"].min()] if runs else []
     says = verdict(holds)
     if runs:
         ratio = ranges["max"].max() / ranges["min"].min()
         says += f": {ratio:,.0f} times between layers"
-    yield "adult, median norms of layers", told, ours or "not run", says
+    yield "adult, median norms of layers", claimed, ours or "not run", says
 
 
 def marginal_lines() -> Iterable[Line]:
@@ -271,9 +273,9 @@ def marginal_lines() -> Iterable[Line]:
             all_described(dataset, ("flow", "published", "dp-merf"), ["tvd_1way"]),
             ahead(dataset, "tvd_1way", lower=True),
         )  # fmt: skip
-    told = "Aspect has two modes, which DP-MERF averages (a picture)"
+    claimed = "Aspect has two modes, which DP-MERF averages (a picture)"
     says = "untested: records have distances, not samples of Covertype"
-    yield "covertype: Aspect", told, "not stored", says
+    yield "covertype: Aspect", claimed, "not stored", says
 
 
 def ablated(part: str, path: Path | None = None) -> pd.DataFrame:
@@ -291,9 +293,9 @@ def clipping_lines() -> Iterable[Line]:
         ours = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
         flat = found.pop("flat", math.nan)
         holds = [value - flat > LITTLE_NATS for value in found.values()]
-        told = "flat clipping far below the other three (Adult, left)"
+        claimed = "flat clipping far below the other three (Adult, left)"
         what = f"{table}, default flow: log-likelihood"
-        yield what, told, ours, verdict(holds, "strategies")
+        yield what, claimed, ours, verdict(holds, "strategies")
     found = {
         name: scores("adult", "flow", **more)
         for name in ("flat", "per-layer", "per-unit", "sparsified")
@@ -304,8 +306,8 @@ def clipping_lines() -> Iterable[Line]:
     gap = max(known, default=0) - min(known, default=0)
     says = verdict([gap <= LITTLE] if len(known) > 1 else [])
     what = "adult, default flow: macro-F1, AUROC, AP"
-    told = "classifiers differ little between the four (left)"
-    yield what, told, ours, f"{says}: AUROC within {figure(gap)}" if known else says
+    claimed = "classifiers differ little between the four (left)"
+    yield what, claimed, ours, f"{says}: AUROC within {figure(gap)}" if known else says
     yield sparsity_level_line()
 
 
@@ -322,9 +324,9 @@ def sparsity_level_line() -> Line:
     ours = ", ".join(f"{v:.2f} at {s:g}" for s, v in sorted(levels.items()))
     gap = max(levels.values(), default=0) - min(levels.values(), default=0)
     says = verdict([gap <= LITTLE_NATS] if len(levels) > 1 else [])
-    told = "hardly depends on the sparsity level (right)"
+    claimed = "hardly depends on the sparsity level (right)"
     what = "adult, default flow: log-likelihood by sparsity level"
-    return what, told, ours or "not run", f"{says}: within {figure(gap)}"
+    return what, claimed, ours or "not run", f"{says}: within {figure(gap)}"
 
 
 def dequantization_lines() -> Iterable[Line]:
@@ -342,8 +344,8 @@ def dequantization_lines() -> Iterable[Line]:
         what = f"{table}, two blocks: log-likelihood, variational less uniform"
         for k, is_so in holds.items():
             ahead_there = "uniform" if k == "smallest" else "variational"
-            told = f"{ahead_there} ahead at the {k} epsilons (Adult, classifiers)"
-            yield what, told, ours, verdict([bool(is_so)])
+            claimed = f"{ahead_there} ahead at the {k} epsilons (Adult, classifiers)"
+            yield what, claimed, ours, verdict([bool(is_so)])
 
 
 # Beyond the papers --------------------------------------------------------------------
@@ -352,8 +354,8 @@ def dequantization_lines() -> Iterable[Line]:
 def beyond() -> Iterable[tuple[str, str, str, str, str]]:
     """Return what other benchmarks ask, from their summaries, and their commands."""
     texts = {k: (RESULTS / f"{k}.md").read_text("utf-8") for k in SUMMARIES}
-    told = re.search(r"ahead in (\d+) of (\d+)", texts["peers"])
-    count, total = told.groups() if told else ("0", "0")
+    claimed = re.search(r"ahead in (\d+) of (\d+)", texts["peers"])
+    count, total = claimed.groups() if claimed else ("0", "0")
     yield (
         "Other packages over epsilon", "ahead of each: AUROC, macro-F1, 2-way",
         f"{count} of {total} comparisons", yes(count == total), "``peers.py``",

@@ -33,7 +33,7 @@ def noise_lines() -> Iterable[Line]:
         "batch": 2 * coupled,
         "term-wise": a + 2 * c,
     }
-    told = {
+    claimed = {
         "micro": [("sensitivity B C, noise C", coupled)],
         "batch": [("sensitivity C, noise C", coupled)],
         "term-wise": [
@@ -41,7 +41,7 @@ def noise_lines() -> Iterable[Line]:
             ("equation 16, whose two noises are independent", kappa * math.hypot(a, c)),
         ],
     }
-    for name, formulas in told.items():
+    for name, formulas in claimed.items():
         expected, measured = needed[name], measured_noise(name)
         ours = f"{expected:.3g} needed, measured {measured:.3g}"
         holds = abs(measured / expected - 1) < 0.01
@@ -94,13 +94,13 @@ def sparsity_lines() -> Iterable[Line]:
         ),
     }
     for rate in dict.fromkeys(rate for rate, _ in gaps):
-        for k, (label, told, holds) in claims.items():
+        for k, (label, claimed, holds) in claims.items():
             pairs = {e: (m[k], h[k]) for (r, e), (m, h) in gaps.items() if r == rate}
             ours = "; ".join(
                 f"{m:+.2g} ({h:.2g}) at {e:g}" for e, (m, h) in pairs.items()
             )
             says = verdict([holds(*pair) for pair in pairs.values()], "epsilons")
-            yield f"rate {rate:g}, {label}", told, ours, says
+            yield f"rate {rate:g}, {label}", claimed, ours, says
     yield non_private_line(frame)
 
 
@@ -110,9 +110,9 @@ def non_private_line(frame: pd.DataFrame) -> Line:
     free = means[RATE, "vae+mmd"].iloc[0]
     private = means[RATE, "privae+mmd"]
     ours = f"VAE+MMD {figure(free)}, PriVAE+MMD {figure(private.max())} at most"
-    told = "without privacy sparser still"
+    claimed = "without privacy sparser still"
     says = verdict([bool(free > each) for each in private], "epsilons")
-    return f"rate {RATE:g}, (a) Hoyer", told, ours, says
+    return f"rate {RATE:g}, (a) Hoyer", claimed, ours, says
 
 
 def pinwheel_lines() -> Iterable[Line]:
@@ -127,11 +127,11 @@ def pinwheel_lines() -> Iterable[Line]:
         without, with_ = (float(t.split()[0]) for t in texts.values())
         ours = "; ".join(f"{loss} {text}" for loss, text in texts.items())
         ours = ours.replace(" || ", ", ")  # a column of markdown ends at a bar
-        told = "good reconstructions with KL(p, q), poor ones without (pictures)"
+        claimed = "good reconstructions with KL(p, q), poor ones without (pictures)"
         says = (
             f"{verdict([with_ < without])}: error {without / with_:.3g} times smaller"
         )
-        yield f"head of {head}: reconstructions", told, ours, says
-    told = "four clusters that fit the prior (pictures)"
+        yield f"head of {head}: reconstructions", claimed, ours, says
+    claimed = "four clusters that fit the prior (pictures)"
     says = "untested: drawn in ``pinwheel.png``, not measured"
-    yield "head of 1: latents", told, "a picture", says
+    yield "head of 1: latents", claimed, "a picture", says

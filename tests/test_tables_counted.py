@@ -20,11 +20,17 @@ from dpgenerative import (
     Schema,
     load,
 )
-from dpgenerative.fitting.workload import PAIR_SIZES, SIZES
+from dpgenerative.fitting.workload import (
+    MOST_LARGER,
+    MOST_TABLES,
+    PAIR_SIZES,
+    SIZES,
+)
 from dpgenerative.models import factors
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
-from dpgenerative.privacy.tables import TABLES
+from dpgenerative.privacy.tables import TABLES, Comparison
+from dpgenerative.synthesizers.vae import MOST_PAIRS
 from tests.test_flow import (
     all_codes,
     cell_probabilities,
@@ -127,6 +133,21 @@ def test_the_ledger_of_an_autoencoder_has_its_tables():
     assert np.isfinite(synthesizer.privacy_.plan.multiplier(TABLES))
     stated = synthesizer.set_params(architecture__table_budget=0.0).fit(xor(4000))
     assert np.isinf(stated.privacy_.plan.multiplier(TABLES))
+
+
+def test_an_autoencoder_chooses_among_more_pairs(monkeypatch):
+    choose, numbers = Comparison.choose, []
+
+    def noted(self, wanted, among):
+        numbers.append(len(among))
+        return choose(self, wanted, among)
+
+    monkeypatch.setattr(Comparison, "choose", noted)
+    bits = np.random.default_rng(0).integers(0, 2, (500, MOST_PAIRS + 1)) > 0
+    for kind in (DPHFlowSynthesizer, DPVAESynthesizer):
+        synthesizer = kind(n_steps=1).set_params(architecture__table_budget=0.3)
+        synthesizer.fit(pd.DataFrame(bits).add_prefix("b"))
+    assert numbers == [MOST_TABLES + MOST_LARGER, MOST_PAIRS + MOST_LARGER]
 
 
 def test_tables_asked_for_are_counted_in_any_case():

@@ -68,7 +68,7 @@ exactly = 1 + 1e-12
 
 
 class Numbered:
-    """Draws the numbers that it is told to, whatever it is asked for."""
+    """Draws the numbers that it is claimed to, whatever it is asked for."""
 
     def __init__(self, draws):
         self.draws = draws
@@ -294,12 +294,12 @@ def test_the_features_of_a_record_add_up(share, monkeypatch):
     spent = [epsilon for epsilon, _ in asked] + responses
     assert len(spent) == 4
     assert math.fsum(spent) == pytest.approx(2.0, rel=1e-12)
-    told = {each.name: each.epsilon for each in randomizer.privacy_.features}
-    assert math.fsum(told.values()) == pytest.approx(2.0, rel=1e-12)
-    assert sorted(told.values()) == sorted(spent)
+    claimed = {each.name: each.epsilon for each in randomizer.privacy_.features}
+    assert math.fsum(claimed.values()) == pytest.approx(2.0, rel=1e-12)
+    assert sorted(claimed.values()) == sorted(spent)
     if share != "equal":
-        assert told["a"] == pytest.approx(3 * told["b"])
-        assert told["c"] == pytest.approx(told["b"] / 2)
+        assert claimed["a"] == pytest.approx(3 * claimed["b"])
+        assert claimed["c"] == pytest.approx(claimed["b"] / 2)
 
 
 def test_equal_features_add_up():
@@ -317,9 +317,9 @@ def test_scales_are_those_of_the_bounds():
     schema = Schema([Column("a", "integer", lower=0, upper=50)])
     frame = pd.DataFrame({"a": [1], "b": [0.5]})
     randomizer = LaplaceRandomizer(0.5, schema=schema, bounds=(-1, 1)).fit(frame)
-    told = [each.mechanism for each in randomizer.privacy_.features]
-    assert "scale 200 " in told[0]
-    assert "scale 8 " in told[1]
+    claimed = [each.mechanism for each in randomizer.privacy_.features]
+    assert "scale 200 " in claimed[0]
+    assert "scale 8 " in claimed[1]
     drawn = (
         randomizer.set_params(clamp=False)
         .fit(frame)
@@ -599,12 +599,12 @@ TABLE_2 = [
 ]
 
 
-@pytest.mark.parametrize(("told", "k", "delta", "exact"), TABLE_2)
-def test_epsilons_of_vae_ldp(told, k, delta, exact):
+@pytest.mark.parametrize(("claimed", "k", "delta", "exact"), TABLE_2)
+def test_epsilons_of_vae_ldp(claimed, k, delta, exact):
     for sigma in (0.1, 0.5, 1.0, 10.0):
         multiplier = sigma / (6 * math.sqrt(k))
         classical = classical_epsilon(multiplier, delta)
-        assert classical == pytest.approx(told * 0.1 / sigma, abs=0.00501)
+        assert classical == pytest.approx(claimed * 0.1 / sigma, abs=0.00501)
         # The formula holds below 1. Far above, it says too little, by any factor.
         if classical > 10:
             assert gaussian_epsilon(multiplier, delta) > 1.5 * classical
@@ -635,8 +635,8 @@ CDP = [
 ]
 
 
-@pytest.mark.parametrize(("n", "batch", "z", "told", "rdp", "prv", "micro"), CDP)
-def test_epsilons_of_central_privacy(n, batch, z, told, rdp, prv, micro):
+@pytest.mark.parametrize(("n", "batch", "z", "claimed", "rdp", "prv", "micro"), CDP)
+def test_epsilons_of_central_privacy(n, batch, z, claimed, rdp, prv, micro):
     """In micro-batches of 4 one record turns a clipped mean around: 2 C, half of z."""
 
     def releases(z):
@@ -646,8 +646,8 @@ def test_epsilons_of_central_privacy(n, batch, z, told, rdp, prv, micro):
     assert epsilon_of_curve(curve, 1 / n) == pytest.approx(rdp, abs=0.01)
     # As printed: an older conversion, which is looser.
     older = np.min(curve + math.log(n) / (RENYI_ORDERS - 1))
-    assert older == pytest.approx(told, abs=0.006)
-    assert epsilon_of(releases(z), 1 / n, told) == pytest.approx(prv, abs=0.01)
+    assert older == pytest.approx(claimed, abs=0.006)
+    assert epsilon_of(releases(z), 1 / n, claimed) == pytest.approx(prv, abs=0.01)
     halved = epsilon_of_curve(renyi_curve(releases(z / 2)), 1 / n)
     assert halved == pytest.approx(micro, abs=0.1)
     assert halved > 7 * rdp
