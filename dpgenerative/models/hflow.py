@@ -25,6 +25,7 @@ from dpgenerative.models.cells import (
     Rake,
     even_points,
 )
+from dpgenerative.models.embedding import ClassCorrection
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.flow import AnchoredBlock
 
@@ -157,6 +158,8 @@ class HFlow(nn.Module):
         Whether the model is the anchored block alone, whose log-likelihood is exact.
     counted : list of tuple of int
         Columns of the tables that `correct` was given.
+    classes : ClassCorrection or None
+        What was learned of the first column after the tables.
     """
 
     atoms: Tensor
@@ -182,6 +185,7 @@ class HFlow(nn.Module):
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
+        self.classes: ClassCorrection | None = None
         d = len(facts)
         self.anchored = anchored
         self.n_blocks = n_blocks
@@ -237,6 +241,8 @@ class HFlow(nn.Module):
             Points of the base space, whose distribution is N(0, I).
         """
         if positions is None or draws is None:
+            if self.classes is not None:
+                return self.classes.log_prob(self.first, codes), None
             return self.first(codes), None
         log_probs = self.first.log_probs(codes)
         log_q = torch.zeros_like(draws)
@@ -311,11 +317,18 @@ class HFlow(nn.Module):
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         if adjust is not None or clamped is not None:
             return self.first.invert(v, adjust, clamped)
-        parts = [self.first.invert(part) for part in v.split(DRAWN)]
+        parts = [self._inverted(part, generator) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
-        stands_alone = self.exact and not self.first.factors
+        stands_alone = self.exact and not self.first.factors and self.classes is None
         if self.evenly and stands_alone and n >= LEAST_EVEN:
             return self.first.even(codes, positions, generator)
+        return codes, positions
+
+    def _inverted(self, v: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        codes, positions = self.first.invert(v)
+        if self.classes is not None:
+            u = torch.rand(len(v), generator=generator)
+            codes, _ = self.classes.redraw(self.first, codes, u)
         return codes, positions
 
     def sample_given(
@@ -338,7 +351,11 @@ class HFlow(nn.Module):
         """
         clamp = Clamp(given, is_constant=True)
         codes, _ = self.sample(n, generator, clamp)
-        return codes, clamp.log_weights
+        if self.classes is None:
+            return codes, clamp.log_weights
+        u = torch.rand(n, generator=generator)
+        codes, moved = self.classes.redraw(self.first, codes, u, given.get(0))
+        return codes, clamp.log_weights + moved
 
     def pool(
         self, n: int, generator: torch.Generator, clamped: Tensor | None = None

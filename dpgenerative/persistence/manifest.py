@@ -46,6 +46,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
+from dpgenerative.models.embedding import ClassCorrection
 from dpgenerative.models.factors import TableFactor
 from dpgenerative.persistence.registry import ESTIMATORS, RECORDS, storable
 from dpgenerative.privacy.latents import LATENTS
@@ -74,7 +75,7 @@ _RECORDS = (
     PrivacyPlan, Release, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified,
-    TableFactor, ClassGaussians, LabelledPixels,
+    TableFactor, ClassCorrection, ClassGaussians, LabelledPixels,
 )  # fmt: skip
 for _record in _RECORDS:  # of rooms below this one; others register their own
     storable(_record)

@@ -13,6 +13,7 @@ from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count
 from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.embedding import correct_classes
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.growth import raked_on_new_people
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
@@ -29,6 +30,7 @@ from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow, likelihood_bound
 from dpgenerative.models.probing import check_divergence
 from dpgenerative.persistence.registry import register
+from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
@@ -60,7 +62,7 @@ class FlowRecipe(GroupedRecipe):
 
     workload: Sequence[Sequence[Hashable]] = ()
 
-    learned: ClassVar[Sequence[str]] = ("factors", "counted")
+    learned: ClassVar[Sequence[str]] = ("factors", "counted", "classes")
 
     @property
     def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
@@ -195,10 +197,14 @@ class FlowRecipe(GroupedRecipe):
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
         if not (has_tables and self.is_exact):
             return {}
+        of_classes = flow_rules.embedded_share(scale)
         if self.architecture.table_budget != "auto":
-            return {TABLES: float(self.architecture.table_budget)}
-        share = self.resolved("table_budget", scale)
-        return {TABLES: min(max(share, 0.1 * bool(self.workload)), left / 2)}
+            share = float(self.architecture.table_budget)
+        else:
+            share = max(self.resolved("table_budget", scale), 0.1 * bool(self.workload))
+            share = min(share / (1 - of_classes), left / 2)
+        releases = {TABLES: share * (1 - of_classes)}
+        return {**releases, EMBEDDING: share * of_classes} if of_classes else releases
 
     def objective(
         self,
@@ -249,6 +255,8 @@ class FlowRecipe(GroupedRecipe):
                 model, transformer, rows, plan, mechanisms, streams.rows, wanted, given
             )
             raked_on_new_people(model, transformer, streams.rows)
+        if plan.private and math.isfinite(plan.multiplier(EMBEDDING)):
+            correct_classes(model, transformer, rows, plan, mechanisms, streams.rows)
 
     def draw(
         self, model: HFlow, n: int, generator: torch.Generator, rng: np.random.Generator

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.fitting.workload import MOST_CANDIDATES, MOST_TABLES
 from dpgenerative.models.cells import CellFacts
@@ -59,6 +60,8 @@ class FlowTuning:
     table_share, least_share : float
         Share of contingency tables where rows are many, and least where they are few
         (counted_tables, first_analyses).
+    embedded_share : float
+        Part of the tables' budget for mean embeddings of classes (class_embeddings).
     rows_for_tables, rows_for_few : float
         Least rows for each, over the difficulty of choosing tables (`_difficulty`) and
         per inverse root of the share (counted_tables, first_analyses).
@@ -83,6 +86,7 @@ class FlowTuning:
     rows_for_units: tuple[float, float] = (1000, 4000)
     max_functions: int = 4096
     table_share: float = 0.2
+    embedded_share: float = 0.2
     least_share: float = 0.1
     rows_for_tables: float = 180
     rows_for_few: float = 80
@@ -102,6 +106,15 @@ def table_budget(scale: FitSize) -> float:
         if d > 1 and rows > least * _difficulty(d) / math.sqrt(share):
             return share
     return 0.0
+
+
+def embedded_share(scale: FitSize) -> float:
+    """Return the part of the tables' budget for embeddings of the first column.
+
+    They are of classes: of a nominal column, beside others, where rows are not linked.
+    """
+    first, *others = learned_columns(scale.schema).values()
+    return TUNING.embedded_share * (bool(others) and not first.is_ordered)
 
 
 def _difficulty(d: int) -> float:

@@ -1,0 +1,301 @@
+"""The class given all other columns, corrected by released mean embeddings.
+
+A model says how likely every class is, given a row's other cells x. The *correction*
+multiplies these probabilities by exp(f_y(x)), with f_y linear in random features of x,
+and leaves the distribution of x as it is. It is fitted on rows drawn from the model, so
+that the mean features of every class become those released.
+
+What is released differs from the model's for three reasons: noise, another distribution
+of x, and other classes given x. So drawn rows first get weights by which the mean of
+all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
+information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
+of variance ``h^2 t^2 + v``, with v that of the noise. The most likely t is taken
+(empirical Bayes), which is small where the model is right. What is maximised is
+concave: the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient.
+Near the model this gives the posterior mean.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from dpgenerative.models.cells import CellFacts, Rake, invert_cdf
+from dpgenerative.privacy.embedding import SCALE, TURN, features
+
+MOST_CLASSES = 10
+"""The heaviest are corrected: each costs a pass when rows are drawn."""
+N_ANGLES = 256
+FREQUENCY = 2.0
+"""Root mean square of the angles of a row, in radians."""
+MOST_COEFFICIENTS = 600
+"""Of all classes together, for leading principal components of the features."""
+FITTED, INFORMED = 2**15, 2**14
+"""Rows drawn for the fit, and those of them for the information matrix."""
+LARGEST_SCORE = 3.0
+"""Standard deviations that stand for the ends of an ordered column."""
+N_ITERATIONS = 60
+LEAST_INFORMATION = 1e-7
+"""Of the largest eigenvalue: smaller ones are rounding."""
+SPREADS = torch.logspace(-3, 3, 91, dtype=torch.float64)
+"""Values of t."""
+
+LogProb = Callable[[Tensor], Tensor]
+"""From rows of cells to the logarithms of their probabilities."""
+
+
+@dataclass(frozen=True)
+class ClassCorrection:
+    """What is added to the logits of classes, by the other columns.
+
+    Attributes
+    ----------
+    classes : LongTensor of shape (n_classes,)
+        Cells of the first column.
+    phases : list of Tensor of int16
+        Of the other columns; see `privacy.embedding`.
+    weights : Tensor of shape (n_features, n_classes)
+    shift : Tensor of shape (n_classes,)
+        Brings the classes' shares to the released ones.
+    """
+
+    classes: Tensor
+    phases: list[Tensor]
+    weights: Tensor
+    shift: Tensor
+
+    def offsets(self, codes: Tensor) -> Tensor:
+        """Return what is added to the logits of a row's classes, (n, n_classes)."""
+        return features_of(codes, self.phases) @ self.weights + self.shift
+
+    def log_prob(self, log_prob: LogProb, codes: Tensor) -> Tensor:
+        """Return the logarithm of the corrected probability of every row, (n,)."""
+        before, after = self._both(log_prob, codes)
+        own = codes[:, :1] == self.classes
+        log_probs = log_prob(codes)
+        changes = torch.where(own, after - before, 0).sum(1)
+        return log_probs + changes
+
+    def redraw(
+        self, log_prob: LogProb, codes: Tensor, u: Tensor, shares: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the classes of rows again.
+
+        Parameters
+        ----------
+        log_prob : callable
+            Of the model that drew the rows.
+        codes : LongTensor of shape (n, d)
+            Rows that may have other classes keep theirs.
+        u : Tensor of shape (n,)
+            Uniform numbers.
+        shares : Tensor of shape (n or 1, n_cells), optional
+            Log of the part of every cell of the first column that is allowed.
+
+        Returns
+        -------
+        codes : LongTensor of shape (n, d)
+        log_weights : Tensor of shape (n,)
+            What correction and allowed classes change in the rows' weights.
+        """
+        before, after = self._both(log_prob, codes)
+        if shares is not None:
+            allowed = shares[:, self.classes]
+            before, after = before + allowed, after + allowed
+        is_own = (codes[:, :1] == self.classes).any(1)
+        drawn = self.classes[invert_cdf(after.softmax(1), u)[0]]
+        new = codes.clone()
+        new[:, 0] = torch.where(is_own, drawn, codes[:, 0])
+        moved = after.logsumexp(1) - before.logsumexp(1)
+        return new, torch.where(is_own, moved, 0)
+
+    def _both(self, log_prob: LogProb, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of classes before and after, both (n, n_classes)."""
+        before = log_probs_of_classes(log_prob, codes, self.classes)
+        return before, (before + self.offsets(codes)).log_softmax(1)
+
+
+def log_probs_of_classes(log_prob: LogProb, codes: Tensor, classes: Tensor) -> Tensor:
+    """Return log-probabilities of the classes given all other columns."""
+    columns = []
+    for cell in classes.tolist():
+        other = codes.clone()
+        other[:, 0] = cell
+        columns.append(log_prob(other))
+    return torch.stack(columns, 1).log_softmax(1)
+
+
+def features_of(codes: Tensor, phases: Sequence[Tensor]) -> Tensor:
+    """Return the features of rows, of norm 1, (n, n_features)."""
+    arrays = [part.numpy() for part in phases]
+    whole = features(codes.numpy(), arrays)
+    return torch.from_numpy(whole).float() / (SCALE * math.sqrt(whole.shape[1] / 2))
+
+
+def heaviest(facts: CellFacts) -> Tensor:
+    """Return the classes to correct: cells of most mass, in their order."""
+    order = facts.masses.argsort(descending=True, stable=True)
+    return order[:MOST_CLASSES].sort().values
+
+
+def draw_phases(facts: Sequence[CellFacts], generator: torch.Generator) -> list[Tensor]:
+    """Draw the phases of all columns but the first, from released masses.
+
+    An ordered column has a normal score times a random frequency; every other cell, and
+    'missing', a random angle of its own.
+    """
+    size = FREQUENCY / math.sqrt(len(facts) - 1) * TURN / (2 * math.pi)
+    phases = []
+    for each in facts[1:]:
+        shape = len(each.masses), N_ANGLES
+        angles = torch.randn(shape, generator=generator, device=generator.device).cpu()
+        if each.ordered:
+            score = _normal_scores(each)
+            scored = score.isfinite()
+            angles[scored] = score[scored].unsqueeze(1) * angles[:1]
+        phases.append((size * angles).round().long().to(torch.int16))
+    return phases
+
+
+def _normal_scores(facts: CellFacts) -> Tensor:
+    """Return the normal scores of an ordered column's cells; of 'missing' NaN."""
+    masses = facts.masses.double().clone()
+    masses[-1] *= not facts.nullable
+    middle = (masses.cumsum(0) - masses / 2) / masses.sum()
+    scores = torch.special.ndtri(middle).clamp(-LARGEST_SCORE, LARGEST_SCORE)
+    if facts.nullable:
+        scores[-1] = math.nan
+    return scores.float()
+
+
+@torch.no_grad()
+def fit_correction(
+    log_prob: LogProb,
+    codes: Tensor,
+    facts: CellFacts,
+    phases: Sequence[Tensor],
+    sums: np.ndarray,
+    std: float,
+    n_rows: int,
+) -> ClassCorrection:
+    """Fit the correction to released embeddings.
+
+    Parameters
+    ----------
+    log_prob : callable
+        Of the model.
+    codes : LongTensor of shape (n, d)
+        Rows drawn from it.
+    facts : CellFacts
+        Of the first column.
+    phases : sequence of Tensor
+    sums : ndarray of shape (n_classes, n_features)
+        Released sums of the features of the rows of every class.
+    std : float
+        Standard deviation of their noise.
+    n_rows : int
+        Released row count.
+    """
+    classes = heaviest(facts)
+    masses = facts.masses[classes].float()
+    codes = codes[torch.isin(codes[:, 0], classes)]
+    log_probs = log_probs_of_classes(log_prob, codes, classes)
+    inputs = features_of(codes, phases)
+    _, axes = torch.linalg.eigh(inputs.T @ inputs)
+    axes = axes[:, -(MOST_COEFFICIENTS // len(classes)) :]
+    inputs = inputs @ axes
+    n = n_rows * float(masses.sum())
+    released = torch.from_numpy(sums / n).float() @ axes
+    noise = (std / n) ** 2
+    sampling = 1 / n + 1 / len(codes)
+    even = torch.full((len(codes),), 1 / len(codes))
+    one = torch.zeros(len(codes), 1)
+    tilt = _fit(
+        inputs, one, even, released.sum(0, True), len(classes) * noise, sampling, True
+    )
+    weights = (inputs @ tilt)[:, 0].softmax(0)
+    own = _fit(inputs, log_probs, weights, released, noise, sampling, False)
+    shift = Rake(soft=True).correction(masses.log(), log_probs + inputs @ own, even)
+    return ClassCorrection(classes, list(phases), axes @ own, shift)
+
+
+def _fit(
+    inputs: Tensor,
+    log_probs: Tensor,
+    weights: Tensor,
+    released: Tensor,
+    noise: float,
+    sampling: float,
+    of_rows: bool,
+) -> Tensor:
+    """Return coefficients by which means become those released, (m, n_classes).
+
+    Those of classes given a row; or, if `of_rows`, one column for the distribution of
+    rows.
+
+    Parameters
+    ----------
+    inputs : Tensor of shape (n, m)
+    log_probs : Tensor of shape (n, n_classes)
+        Of the classes of every row.
+    weights : Tensor of shape (n,)
+        Of the rows; their sum is 1.
+    released : Tensor of shape (n_classes, m)
+    noise, sampling : float
+        Variance of what is released by noise, and by rows per unit of information.
+    of_rows : bool
+    """
+    means = ((log_probs.exp() * weights.unsqueeze(1)).T @ inputs).flatten().double()
+    some = slice(INFORMED)
+    share = weights[some] / weights[some].sum()
+    information = _information(inputs[some], log_probs[some].exp(), share, of_rows)
+    h, vectors = torch.linalg.eigh(information)
+    informed = h > LEAST_INFORMATION * h[-1]
+    h, vectors = h[informed], vectors[:, informed]
+    v = noise + sampling * h
+    deviations = vectors.T @ (released.flatten().double() - means)
+    variances = (h * SPREADS.unsqueeze(1)).square() + v
+    likelihoods = -(deviations.square() / variances + variances.log()).sum(1)
+    t = SPREADS[likelihoods.argmax()]
+    scaled = (vectors * (h * t**2 / v).sqrt()).float()
+
+    def objective(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return what is minimised, and its gradient."""
+        steps = torch.from_numpy(coefficients).float()
+        own = (scaled @ steps).view(released.shape)
+        logits = log_probs + inputs @ own.T
+        totals = logits.logsumexp(1).double()
+        if of_rows:
+            total = (totals + weights.log()).logsumexp(0)
+            shares = weights * (totals - total).exp().float()
+        else:
+            total, shares = weights.double() @ totals, weights
+        gaps = (shares.unsqueeze(1) * logits.softmax(1)).T @ inputs - released
+        loss = total - (own * released).sum() + steps.square().sum() / 2
+        return loss.item(), (scaled.T @ gaps.flatten() + steps).double().numpy()
+
+    options = {"maxiter": N_ITERATIONS, "ftol": 1e-12, "gtol": 1e-8}
+    start = np.zeros(len(h))
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return (scaled @ torch.from_numpy(found.x).float()).view(released.shape).T
+
+
+def _information(
+    inputs: Tensor, probs: Tensor, weights: Tensor, of_rows: bool
+) -> Tensor:
+    """Return the information matrix of all coefficients, class by class."""
+    k, m = probs.shape[1], inputs.shape[1]
+    whole = torch.zeros(k, m, k, m, dtype=torch.float64)
+    for a in range(k):
+        for b in range(a + 1):
+            share = probs[:, a] * (float(a == b) - (not of_rows) * probs[:, b])
+            part = (inputs * (share * weights).unsqueeze(1)).T @ inputs
+            whole[a, :, b], whole[b, :, a] = part, part.T
+    if of_rows:
+        mean = weights @ inputs
+        whole[0, :, 0] -= torch.outer(mean, mean)
+    return whole.view(k * m, k * m)
