@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.privacy import plan
+from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.steps import NORM, NORM_SHARE
@@ -11,7 +12,7 @@ from dpgenerative.privacy.tables import TABLES
 
 BUDGETS = {
     "marginal_budget": MARGINALS, "moment_budget": MOMENTS, "prior_budget": LATENTS,
-    "table_budget": TABLES,
+    "table_budget": TABLES, "embedding_budget": EMBEDDING,
 }  # fmt: skip
 
 

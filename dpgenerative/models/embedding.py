@@ -10,9 +10,9 @@ of x, and other classes given x. So drawn rows first get weights by which the me
 all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
 information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
 of variance ``h^2 t^2 + v``, with v that of the noise. The most likely t is taken
-(empirical Bayes), which is small where the model is right. What is maximised is
-concave: the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient.
-Near the model this gives the posterior mean.
+(empirical Bayes): a small one where the model is right. What is maximised is concave:
+the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient. Near the
+model this gives the posterior mean.
 """
 
 import math
@@ -38,6 +38,8 @@ FITTED, INFORMED = 2**15, 2**14
 """Rows drawn for the fit, and those of them for the information matrix."""
 LARGEST_SCORE = 3.0
 """Standard deviations that stand for the ends of an ordered column."""
+ROWS = 2**12
+"""Rows whose classes are drawn at a time."""
 N_ITERATIONS = 60
 LEAST_INFORMATION = 1e-7
 """Of the largest eigenvalue: smaller ones are rounding."""
@@ -72,13 +74,15 @@ class ClassCorrection:
         """Return what is added to the logits of a row's classes, (n, n_classes)."""
         return features_of(codes, self.phases) @ self.weights + self.shift
 
-    def log_prob(self, log_prob: LogProb, codes: Tensor) -> Tensor:
-        """Return the logarithm of the corrected probability of every row, (n,)."""
-        before, after = self._both(log_prob, codes)
-        own = codes[:, :1] == self.classes
-        log_probs = log_prob(codes)
-        changes = torch.where(own, after - before, 0).sum(1)
-        return log_probs + changes
+    def of(self, log_prob: LogProb) -> LogProb:
+        """Return the log-probability of rows of a corrected model."""
+
+        def corrected(codes: Tensor) -> Tensor:
+            before, after = self._both(log_prob, codes)
+            own = codes[:, :1] == self.classes
+            return log_prob(codes) + torch.where(own, after - before, 0).sum(1)
+
+        return corrected
 
     def redraw(
         self, log_prob: LogProb, codes: Tensor, u: Tensor, shares: Tensor | None = None
@@ -115,8 +119,12 @@ class ClassCorrection:
 
     def _both(self, log_prob: LogProb, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of classes before and after, both (n, n_classes)."""
-        before = log_probs_of_classes(log_prob, codes, self.classes)
-        return before, (before + self.offsets(codes)).log_softmax(1)
+        pairs = []
+        for part in codes.split(ROWS):
+            before = log_probs_of_classes(log_prob, part, self.classes)
+            pairs.append((before, (before + self.offsets(part)).log_softmax(1)))
+        before, after = map(torch.cat, zip(*pairs, strict=True))
+        return before, after
 
 
 def log_probs_of_classes(log_prob: LogProb, codes: Tensor, classes: Tensor) -> Tensor:
@@ -157,7 +165,7 @@ def draw_phases(facts: Sequence[CellFacts], generator: torch.Generator) -> list[
             score = _normal_scores(each)
             scored = score.isfinite()
             angles[scored] = score[scored].unsqueeze(1) * angles[:1]
-        phases.append((size * angles).round().long().to(torch.int16))
+        phases.append((size * angles).round().long().remainder(TURN).short())
     return phases
 
 
@@ -280,8 +288,8 @@ def _fit(
 
     options = {"maxiter": N_ITERATIONS, "ftol": 1e-12, "gtol": 1e-8}
     start = np.zeros(len(h))
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return (scaled @ torch.from_numpy(found.x).float()).view(released.shape).T
+    best = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    return (scaled @ torch.from_numpy(best).float()).view(released.shape).T
 
 
 def _information(

@@ -241,9 +241,8 @@ class HFlow(nn.Module):
             Points of the base space, whose distribution is N(0, I).
         """
         if positions is None or draws is None:
-            if self.classes is not None:
-                return self.classes.log_prob(self.first, codes), None
-            return self.first(codes), None
+            own = self.first if self.classes is None else self.classes.of(self.first)
+            return own(codes), None
         log_probs = self.first.log_probs(codes)
         log_q = torch.zeros_like(draws)
         if self.dequantizer is not None:
@@ -317,19 +316,22 @@ class HFlow(nn.Module):
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         if adjust is not None or clamped is not None:
             return self.first.invert(v, adjust, clamped)
-        parts = [self._inverted(part, generator) for part in v.split(DRAWN)]
+        parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
+        codes, _ = self._redrawn(codes, generator)
         stands_alone = self.exact and not self.first.factors and self.classes is None
         if self.evenly and stands_alone and n >= LEAST_EVEN:
             return self.first.even(codes, positions, generator)
         return codes, positions
 
-    def _inverted(self, v: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        codes, positions = self.first.invert(v)
-        if self.classes is not None:
-            u = torch.rand(len(v), generator=generator)
-            codes, _ = self.classes.redraw(self.first, codes, u)
-        return codes, positions
+    def _redrawn(
+        self, codes: Tensor, generator: torch.Generator, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return rows of corrected classes, and what is added to their log-weights."""
+        if self.classes is None:
+            return codes, torch.zeros(())
+        u = torch.rand(len(codes), generator=generator)
+        return self.classes.redraw(self.first, codes, u, allowed)
 
     def sample_given(
         self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
@@ -351,10 +353,7 @@ class HFlow(nn.Module):
         """
         clamp = Clamp(given, is_constant=True)
         codes, _ = self.sample(n, generator, clamp)
-        if self.classes is None:
-            return codes, clamp.log_weights
-        u = torch.rand(n, generator=generator)
-        codes, moved = self.classes.redraw(self.first, codes, u, given.get(0))
+        codes, moved = self._redrawn(codes, generator, given.get(0))
         return codes, clamp.log_weights + moved
 
     def pool(

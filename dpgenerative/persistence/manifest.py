@@ -293,7 +293,7 @@ def _check_indices(tensors: Mapping[str, Tensor]) -> None:
     for tensor in tensors.values():
         is_integer = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
         if is_integer and tensor.numel():
-            low, high = torch.aminmax(tensor)
+            low, high = map(int, torch.aminmax(tensor))
             if low < 0 or high > sum(x.numel() for x in tensors.values()):
                 raise ValueError("index out of range")
 

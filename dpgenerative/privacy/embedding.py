@@ -29,15 +29,16 @@ EMBEDDING = Release(
 )
 SCALE = 2**14
 """The length that stands for 1."""
-TURN = 2**16
-"""The angle that stands for a whole turn: sums of `int16` are modulo this."""
+TURN = 2**10
+"""The angle that stands for a whole turn: it divides that of `int16`, 2^16, so that
+sums which wrap around stay what they are, modulo one turn."""
 CHUNK = 2**12
 """Rows whose features are made at a time."""
 _ANGLES = np.arange(TURN) * (2 * math.pi / TURN)
 _CIRCLE = np.trunc(SCALE * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)]))
 
 Phases = Sequence[np.ndarray]
-"""Of every column but the first: int16 arrays (n_cells, D)."""
+"""Of every column but the first: int16 arrays (n_cells, D), from 0 to TURN - 1."""
 
 
 def features(codes: np.ndarray, phases: Phases) -> np.ndarray:
@@ -52,7 +53,7 @@ def features(codes: np.ndarray, phases: Phases) -> np.ndarray:
     angles = np.zeros((len(codes), phases[0].shape[1]), np.int16)
     for j, own in enumerate(phases, 1):
         angles += own[codes[:, j]]
-    places = angles.view(np.uint16)
+    places = angles & (TURN - 1)
     return np.concatenate([part[places] for part in _CIRCLE], axis=1)
 
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.fitting.workload import MOST_CANDIDATES, MOST_TABLES
 from dpgenerative.models.cells import CellFacts
@@ -113,8 +112,9 @@ def embedded_share(scale: FitSize) -> float:
 
     They are of classes: of a nominal column, beside others, where rows are not linked.
     """
-    first, *others = learned_columns(scale.schema).values()
-    return TUNING.embedded_share * (bool(others) and not first.is_ordered)
+    first, *others = scale.schema.columns
+    is_nominal = first.kind in ("categorical", "boolean") and not first.ordered
+    return TUNING.embedded_share * (bool(others) and is_nominal)
 
 
 def _difficulty(d: int) -> float:

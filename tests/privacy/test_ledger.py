@@ -28,6 +28,7 @@ from dpgenerative.fitting.loop import LoopState
 from dpgenerative.meta import search as searches
 from dpgenerative.persistence import checkpoint
 from dpgenerative.persistence.registry import register
+from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
@@ -43,7 +44,8 @@ from tests.toy_model import PairRecipe
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 KEPT = [
-    "automatic norm", "noise multiplier", "workload", "public", "vae mixture",
+    "automatic norm", "noise multiplier", "workload", "classes", "public",
+    "vae mixture",
     "vae term-wise", "vae micro",
 ]  # fmt: skip
 # At a sampling rate of 1 calibration has a closed form.
@@ -75,6 +77,8 @@ def test_a_fit_releases_what_was_planned(name):
     assert ledger.key_delta == pytest.approx(plan.threshold_delta, rel=0.9)
     assert ledger.total("norm") == pytest.approx(plan.multiplier(NORM) ** -2)
     assert ledger.total("latents") == pytest.approx(plan.multiplier(LATENTS) ** -2)
+    planned = plan.multiplier(EMBEDDING) ** -2
+    assert ledger.total("embedding") == pytest.approx(planned)
     tables = plan.multiplier(TABLES) ** -2
     least = (1 - CUT_SHARE) * tables  # cuts may be fewer than planned
     assert least * (1 - 1e-9) <= ledger.total("tables") <= tables * (1 + 1e-9)
@@ -85,7 +89,9 @@ def test_a_fit_releases_what_was_planned(name):
     )
 
 
-PLANNED = {MARGINALS: 9.0, NORM: 60.0, LATENTS: 12.0, TABLES: 15.0}
+PLANNED = {
+    MARGINALS: 9.0, NORM: 60.0, LATENTS: 12.0, TABLES: 15.0, EMBEDDING: 20.0,
+}  # fmt: skip
 PLAN = PrivacyPlan(
     1.0, 1e-5, 0.015, 400, 1e-6, 1.5, 0.1, 20,
     tuple(replace(each, multiplier=z) for each, z in PLANNED.items()),
@@ -101,6 +107,7 @@ def planned():
     ledger.keys("marginals", std, threshold_for(std, 1e-6, 1))
     ledger.gaussian("norm", 60.0, 1.0)
     ledger.gaussian("latents", 36.0, 3.0)
+    ledger.gaussian("embedding", 80.0, 4.0)
     door = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
     door.ledger = ledger
     stated = {"release": "tables", "sensitivity": 2}
@@ -132,6 +139,11 @@ DIFFERENCES = {
     "latents": {
         "half the noise": lambda x: x.losses.update(latents=[4 / 144]),
         "past the door": lambda x: x.losses.pop("latents"),
+    },
+    "embedding": {
+        "twice": lambda x: x.gaussian("embedding", 80.0, 4.0),
+        "none": lambda x: x.losses.pop("embedding"),
+        "half the noise": lambda x: x.losses.update(embedding=[4 / 400]),
     },
     "tables": {
         "one more": lambda x: x.gaussian("tables", 1e3, 1.0),

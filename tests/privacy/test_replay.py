@@ -192,9 +192,15 @@ def with_outlier(frame):
 
 
 def fit(
-    frame, door, estimator=DPHFlowSynthesizer, public=None, checkpoint=None, **params
-):
-    """Fit a table, or a pair of arrays and labels; return warnings and log, too."""
+    frame, door, estimator=DPHFlowSynthesizer, public=None, checkpoint=None, last=None,
+    **params,
+):  # fmt: skip
+    """Fit a table, or a pair of arrays and labels; return warnings and log, too.
+
+    `last` names the column to put last.
+    """
+    if last is not None:
+        frame = frame[[*frame.columns.drop(last), last]]
     pair = frame if isinstance(frame, tuple) else (frame,)
     fast = {"n_steps": 5, "batch_size": 64, "random_state": 0, "noise": "reproducible"}
     synthesizer = estimator().set_params(**{**fast, **params})
@@ -350,6 +356,7 @@ CONFIGURATIONS = {
     "automatic norm": {"max_grad_norm": "median"},
     # At a sampling rate of 1 calibration has a closed form.
     "tables": {"epsilon": 120.0, "batch_size": 10**6},
+    "classes": {"last": "city", "epsilon": 120.0, "batch_size": 10**6},
     "workload": {
         "workload": [("smokes", "member"), ["city", "age", "since"]],
         "epsilon": 30.0,
@@ -424,7 +431,8 @@ def unrelated():
 @pytest.mark.parametrize(
     "name",
     [
-        "large model", "public", "automatic norm", "tables", "workload", "blocks",
+        "large model", "public", "automatic norm", "tables", "classes", "workload",
+        "blocks",
         "vae mixture", "vae tables", "instants", "groups", "places",
     ],
 )  # fmt: skip
