@@ -757,10 +757,11 @@ def test_the_report_speaks_of_a_person(fitted):
 
 def test_a_person_costs_no_more_than_a_row(fitted):
     """The noise is that of a table of one row per person, not of k rows."""
+    stated = {"n_steps": 5, "architecture__table_budget": 0.0}
     single = DPHFlowSynthesizer(schema=fitted._layout.sequences.schema, epsilon=50)
-    single.set_params(n_steps=5)
-    ahead = forecast(schema(), 400, 50, n_steps=5, max_rows_per_unit=K).plan
-    alone = forecast(single.schema, 400, 50, n_steps=5).plan
+    single.set_params(**stated)
+    ahead = forecast(schema(), 400, 50, max_rows_per_unit=K, **stated).plan
+    alone = forecast(single.schema, 400, 50, **stated).plan
     assert ahead.rows_per_unit == alone.rows_per_unit
     assert ahead.noise_multiplier == pytest.approx(alone.noise_multiplier, rel=0.01)
     assert ahead.threshold_delta == 0  # of means before, no keys are released

@@ -41,6 +41,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import FitSize
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_multiplier
+from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
@@ -896,8 +897,10 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
     stated = {"architecture__table_budget": 0.6, "n_steps": 2}
     for n_rows, share in ((60, 0.9), (5000, 0.4 + 0.5 / (1 + (5000 / 300) ** 2))):
         plan = forecast(schema, n_rows, **stated).plan
-        ratio = (plan.multiplier(TABLES) / plan.multiplier(MARGINALS)) ** 2
-        assert ratio == pytest.approx(0.4 * share / 0.6)
+        kinds = MARGINALS, TABLES, EMBEDDING
+        marginals, *after = (plan.multiplier(kind) ** -2 for kind in kinds)
+        assert marginals / sum(after) == pytest.approx(0.4 * share / 0.6)
+        assert after[1] / sum(after) == pytest.approx(0.2)
     architecture = FlowArchitecture(table_budget=0.6)
     again = pickle.loads(pickle.dumps(FlowRecipe(architecture, BatchTerm())))
     rule = again.rules["marginal_budget"]

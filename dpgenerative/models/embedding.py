@@ -9,10 +9,10 @@ What is released differs from the model's for three reasons: noise, another dist
 of x, and other classes given x. So drawn rows first get weights by which the mean of
 all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
 information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
-of variance ``h^2 t^2 + v``, with v that of the noise. The most likely t is taken
-(empirical Bayes): a small one where the model is right. What is maximised is concave:
-the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient. Near the
-model this gives the posterior mean.
+of variance ``h^2 t^2 + v``, with v that of the noise. Empirical Bayes gives the t
+of the highest likelihood, a small one where the model is right. What is maximised is
+concave: the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient.
+Near the model this gives the posterior mean.
 """
 
 import math
@@ -85,7 +85,11 @@ class ClassCorrection:
         return corrected
 
     def redraw(
-        self, log_prob: LogProb, codes: Tensor, u: Tensor, shares: Tensor | None = None
+        self,
+        log_prob: LogProb,
+        codes: Tensor,
+        generator: torch.Generator,
+        shares: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Draw the classes of rows again.
 
@@ -95,8 +99,7 @@ class ClassCorrection:
             Of the model that drew the rows.
         codes : LongTensor of shape (n, d)
             Rows that may have other classes keep theirs.
-        u : Tensor of shape (n,)
-            Uniform numbers.
+        generator : torch.Generator
         shares : Tensor of shape (n or 1, n_cells), optional
             Log of the part of every cell of the first column that is allowed.
 
@@ -111,6 +114,7 @@ class ClassCorrection:
             allowed = shares[:, self.classes]
             before, after = before + allowed, after + allowed
         is_own = (codes[:, :1] == self.classes).any(1)
+        u = torch.rand(len(codes), generator=generator)
         drawn = self.classes[invert_cdf(after.softmax(1), u)[0]]
         new = codes.clone()
         new[:, 0] = torch.where(is_own, drawn, codes[:, 0])

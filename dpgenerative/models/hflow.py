@@ -29,10 +29,8 @@ from dpgenerative.models.embedding import ClassCorrection
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.flow import AnchoredBlock
 
-SPLINE_BOUND = 4.0
-SPLINE_BINS = 8
-MIN_BIN = 1e-3
-MIN_SLOPE = 1e-3
+SPLINE_BINS, SPLINE_BOUND = 8, 4.0
+MIN_BIN, MIN_SLOPE = 1e-3, 1e-3
 N_LOGISTICS = 4
 BOUND_DRAWS = 16
 LEAST_EVEN = 200
@@ -159,7 +157,6 @@ class HFlow(nn.Module):
     counted : list of tuple of int
         Columns of the tables that `correct` was given.
     classes : ClassCorrection or None
-        What was learned of the first column after the tables.
     """
 
     atoms: Tensor
@@ -318,11 +315,10 @@ class HFlow(nn.Module):
             return self.first.invert(v, adjust, clamped)
         parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
-        codes, _ = self._redrawn(codes, generator)
-        stands_alone = self.exact and not self.first.factors and self.classes is None
+        stands_alone = self.exact and not (self.first.factors or self.classes)
         if self.evenly and stands_alone and n >= LEAST_EVEN:
             return self.first.even(codes, positions, generator)
-        return codes, positions
+        return self._redrawn(codes, generator)[0], positions
 
     def _redrawn(
         self, codes: Tensor, generator: torch.Generator, allowed: Tensor | None = None
@@ -330,8 +326,7 @@ class HFlow(nn.Module):
         """Return rows of corrected classes, and what is added to their log-weights."""
         if self.classes is None:
             return codes, torch.zeros(())
-        u = torch.rand(len(codes), generator=generator)
-        return self.classes.redraw(self.first, codes, u, allowed)
+        return self.classes.redraw(self.first, codes, generator, allowed)
 
     def sample_given(
         self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
@@ -349,12 +344,11 @@ class HFlow(nn.Module):
         -------
         codes : LongTensor of shape (n, d)
         log_weights : Tensor of shape (n,)
-            Log of the rows' importance weights.
         """
         clamp = Clamp(given, is_constant=True)
         codes, _ = self.sample(n, generator, clamp)
-        codes, moved = self._redrawn(codes, generator, given.get(0))
-        return codes, clamp.log_weights + moved
+        codes, more = self._redrawn(codes, generator, given.get(0))
+        return codes, clamp.log_weights + more
 
     def pool(
         self, n: int, generator: torch.Generator, clamped: Tensor | None = None
