@@ -31,8 +31,7 @@ from dpgenerative.models.flow import AnchoredBlock
 
 SPLINE_BINS, SPLINE_BOUND = 8, 4.0
 MIN_BIN, MIN_SLOPE = 1e-3, 1e-3
-N_LOGISTICS = 4
-BOUND_DRAWS = 16
+N_LOGISTICS, BOUND_DRAWS = 4, 16
 LEAST_EVEN = 200
 """Number of rows from which their ranks are as good as marginal quantiles."""
 DRAWN = 2**12

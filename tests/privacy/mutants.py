@@ -35,6 +35,7 @@ from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.shares import SPIKE_SHARE
 from dpgenerative.encoding.stick_breaking import StickBreaking
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting import embedding as fitting_embedding
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting import trial as fitting_trial
 from dpgenerative.fitting.fit import PrivateFit
@@ -48,6 +49,7 @@ from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
     clipping,
+    embedding,
     latents,
     moments,
     noise,
@@ -59,6 +61,7 @@ from dpgenerative.privacy import (
     trial,
 )
 from dpgenerative.privacy.accounting import GaussianRelease
+from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.gradients import LinearGradients, core, linear
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.moments import MOMENTS
@@ -85,6 +88,7 @@ from tests.privacy import (
     adversary,
     test_accounting,
     test_aggregation,
+    test_embedding,
     test_gradients,
     test_ledger,
     test_local,
@@ -1115,6 +1119,51 @@ def rows_in_two_cells(patch):
     )
 
 
+def features_in_every_class(patch):
+    whole = embedding.class_sums
+
+    def sums(codes, phases, classes):
+        every = np.zeros_like(codes[:, :1])
+        codes = np.concatenate([every, codes[:, 1:]], axis=1)
+        return whole(codes, phases, [0] * len(classes))
+
+    for module in (embedding, test_embedding):
+        patch.setattr(module, "class_sums", sums)
+
+
+def features_of_norm_sqrt_2(patch):
+    patch.setattr(embedding, "_CIRCLE", np.sqrt(2) * embedding._CIRCLE)
+
+
+def embeddings_with_the_noise_of_one_angle(patch):
+    patch.setattr(embedding, "math", SimpleNamespace(sqrt=lambda _: 1.0))
+
+
+def embeddings_beside_exact_ones(patch):
+    def exact(codes, phases, classes, plan, _):
+        free = Mechanisms(SecureGenerator(), None)
+        free_plan = dataclasses.replace(
+            plan, releases=(dataclasses.replace(EMBEDDING, multiplier=0.0),)
+        )
+        return embedding.release_embeddings(codes, phases, classes, free_plan, free)
+
+    def released(*args):
+        std = embedding.release_embeddings(*args)[1]
+        return exact(*args)[0], std
+
+    patch.setattr(fitting_embedding, "release_embeddings", released)
+
+
+def embeddings_twice(patch):
+    once = flow.correct_classes
+
+    def twice(*args):
+        once(*args)
+        once(*args)
+
+    patch.setattr(flow, "correct_classes", twice)
+
+
 def parts_of_tables_unpaid(patch):
     patch.setattr(tables, "MOST_REACH", 1)
 
@@ -2086,6 +2135,31 @@ MUTANTS = (
         "a row in two cells of a table",
         rows_in_two_cells,
         partial(MOVED, "the rows", 60, "uint8"),
+    ),
+    Mutant(
+        "a row's features in the sums of every class",
+        features_in_every_class,
+        test_embedding.test_one_row_moves_the_sums_by_no_more_than_stated,
+    ),
+    Mutant(
+        "features of a norm of more than 1",
+        features_of_norm_sqrt_2,
+        test_embedding.test_one_row_moves_the_sums_by_no_more_than_stated,
+    ),
+    Mutant(
+        "embeddings of many angles with the noise of one",
+        embeddings_with_the_noise_of_one_angle,
+        test_embedding.test_what_is_released_has_the_noise_that_was_planned,
+    ),
+    Mutant(
+        "a correction by embeddings without their noise",
+        embeddings_beside_exact_ones,
+        partial(test_replay.test_unrelated_rows_leave_no_trace, "classes"),
+    ),
+    Mutant(
+        "embeddings released twice",
+        embeddings_twice,
+        test_embedding.test_embeddings_are_released_where_they_are_replayed,
     ),
     Mutant(
         "a table's parts, which a row moves too, cost nothing",
