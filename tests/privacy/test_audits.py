@@ -49,11 +49,13 @@ from dpgenerative.audit.training import _sampled
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
+from dpgenerative.privacy.embedding import EMBEDDING, release_embeddings
 from dpgenerative.privacy.noise import Mechanisms, choice_rate
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import session
-from tests.privacy import mutants
+from dpgenerative.tables.private import Private
+from tests.privacy import mutants, test_embedding
 from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe
 
@@ -163,11 +165,9 @@ def configured(name, **changes):
 
 def lean(epsilon, kind=FLOW, **steps):
     """Return a configuration that spends hardly anything but on gradients."""
-    other = (
-        "architecture__prior_budget" if kind is VAE else "architecture__table_budget"
-    )
     few = kind(epsilon, marginal_budget=0.02, **DECLARED, **steps)
-    return few.set_params(**TINY, **{other: 0})
+    others = {"architecture__prior_budget": 0} if kind is VAE else {}
+    return few.set_params(**TINY, architecture__table_budget=0, **others)
 
 
 # The table ------------------------------------------------------------------------
@@ -523,6 +523,48 @@ def test_counted_tables_tell_most_of_what_they_may(monkeypatch):
 def test_tables_betray_a_row_in_two_cells(monkeypatch):
     mutants.rows_in_two_cells(monkeypatch)
     found, claim = audited_tables(1500, monkeypatch)
+    assert found > claim
+
+
+# Embeddings of classes ------------------------------------------------------------
+
+
+def told_by_embeddings(is_with, worlds, phases, plan):
+    """Return the log-likelihood ratio of a row, given all that is released."""
+    seen, other = Seen(), Seen()
+    for door, codes in (seen, worlds[is_with]), (other, worlds[not is_with]):
+        release_embeddings(Private(codes), phases, [0, 1], plan, door)
+    ((own, std, _),), ((others, *_),) = seen.asked, other.asked
+    ratio = ((seen.noisy[0] - (own + others) / 2) * (own - others)).sum() / std**2
+    return float(ratio)
+
+
+def audited_embeddings(n_trials):
+    """Return what embeddings tell of one row at least, and what they may."""
+    plan = test_embedding.plan_of(60, embedding_budget=0.7, epsilon=2.0)
+    phases = test_embedding.drawn_phases(0)
+    without = test_embedding.drawn_rows(60, 0) % [2, 6, 3]
+    worlds = without, np.concatenate([without, without[:1]])
+    correct = sum(
+        told_by_embeddings(is_with, worlds, phases, plan) > 0
+        for is_with in (False, True)
+        for _ in range(n_trials)
+    )
+    mu = least_mu(least_share(correct, 2 * n_trials, QUICK))
+    claim = gaussian_epsilon(plan.multiplier(EMBEDDING), plan.delta)
+    return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
+
+
+@pytest.mark.audit
+def test_embeddings_tell_most_of_what_they_may():
+    found, claim = audited_embeddings(20_000)
+    assert 0.75 * claim <= found <= claim
+
+
+@pytest.mark.audit
+def test_embeddings_betray_a_row_in_every_class(monkeypatch):
+    mutants.features_in_every_class(monkeypatch)
+    found, claim = audited_embeddings(2000)
     assert found > claim
 
 
