@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpgenerative.fitting import growth, workload
+from dpgenerative.fitting import embedding, growth, workload
 from dpgenerative.synthesizers import flow, latents
 
 _made: dict[tuple, tuple[Any, bytes]] = {}
@@ -53,4 +53,5 @@ def few_rows_to_rake(n: int = 2**10) -> Iterator[None]:
         patch.setattr(growth, "PEOPLE", n)
         for name in ("POOL", "RAKED"):
             patch.setattr(workload, name, n)
+        patch.setattr(embedding, "FITTED", n)
         yield

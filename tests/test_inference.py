@@ -116,13 +116,6 @@ def test_the_same_seed_gives_the_same_result_from_a_file(fitted, tmp_path):
     assert (other.replicates != expected.replicates).all(axis=None)
 
 
-@pytest.mark.slow
-def test_processes_refit_alike(fitted):
-    expected = bootstrap(fitted, by_group, **QUICK)
-    result = bootstrap(fitted, by_group, n_jobs=2, **QUICK)
-    pd.testing.assert_frame_equal(result.replicates, expected.replicates)
-
-
 def test_no_private_row_is_needed_and_nothing_is_spent():
     """The rows are gone; a budget is not charged, and the report stays."""
     rows = table()

@@ -1,15 +1,18 @@
-"""Threads of a fit: those that the machine has room for."""
+"""Threads of a fit, those that the machine has room for; fits in other processes."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.fitting import threads
 from dpgenerative.fitting.threads import idle_threads, n_running
+from dpgenerative.inference import bootstrap
 from dpgenerative.models.flow import AnchoredBlock
+from tests import test_inference as inference
 
 
 @pytest.fixture
@@ -89,3 +92,15 @@ def test_a_seeded_fit_takes_one_thread(four, monkeypatch, noise, n):
     DPHFlowSynthesizer(epsilon=20, n_steps=2, noise=noise, random_state=0).fit(rows)
     assert set(seen) == {n}
     assert torch.get_num_threads() == 4
+
+
+@pytest.mark.slow
+def test_processes_refit_alike():
+    # Other processes know nothing of what is patched here, so nothing is.
+    fitted = DPHFlowSynthesizer(schema=inference.SCHEMA, **inference.FEW)
+    fitted.fit(inference.table(800))
+    expected, result = (
+        bootstrap(fitted, inference.by_group, n_jobs=n, **inference.QUICK)
+        for n in (None, 2)
+    )
+    pd.testing.assert_frame_equal(result.replicates, expected.replicates)
