@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
+from dpgenerative import Column, DPHFlowSynthesizer, Schema, forecast, load
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.embedding import (
     ClassCorrection,
@@ -22,6 +22,7 @@ from dpgenerative.models.embedding import (
 )
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.embedding import EMBEDDING
+from dpgenerative.privacy.tables import TABLES
 from tests.fits import shared
 
 SIZES = (3, 4, 3)
@@ -138,6 +139,29 @@ def test_a_model_that_is_right_stays_as_it_is(std):
     assert (model(CODES)[0].exp() - before).abs().sum() / 2 < 0.02
 
 
+def test_a_model_that_draws_no_class_has_no_correction():
+    phases = draw_phases([facts(30), facts(3)], torch.Generator())
+    none = torch.zeros(5, 2, dtype=torch.long)  # its lightest class
+    sums = np.zeros((10, 2 * phases[0].shape[1]))
+    args = facts(30), phases, sums, 1.0, 100
+    assert fit_correction(flow((30, 3)).first, none, *args) is None
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"classes": torch.tensor([0, 0, 1])},
+        {"classes": torch.tensor([0.0, 1.0, 2.0])},
+        {"shift": torch.zeros(1)},
+        {"weights": torch.full((512, 3), np.nan)},
+        {"weights": torch.zeros(512, 2)},
+    ],
+)
+def test_a_malformed_correction_is_refused(part):
+    with pytest.raises(ValueError, match="correction"):
+        replace(corrected().classes, **part)
+
+
 def test_the_heaviest_of_many_classes_are_corrected():
     many = facts(40)
     assert heaviest(many).tolist() == list(range(30, 40))
@@ -164,9 +188,12 @@ def of_waves():
     return flow.fit(waves(20_000))
 
 
-def right(synthesizer):
-    drawn = synthesizer.sample(20_000, random_state=0)
+def right_share(drawn):
     return (is_up(drawn) == (drawn["up"] == "yes")).mean()
+
+
+def right(synthesizer):
+    return right_share(synthesizer.sample(20_000, random_state=0))
 
 
 def test_a_fit_learns_classes_that_its_model_does_not():
@@ -178,6 +205,19 @@ def test_a_fit_learns_classes_that_its_model_does_not():
     synthesizer._model.classes = classes
     assert 1 - with_it < 0.8 * (1 - without)
     assert "mean embeddings" in str(synthesizer.privacy_)
+
+
+def test_rows_given_a_class_are_those_of_all_rows_with_it():
+    # The correction raises weights beyond 1.
+    synthesizer = of_waves()
+    every = synthesizer.sample(60_000, random_state=1)
+    own = synthesizer.sample(15_000, given={"up": "yes"}, random_state=2)
+    rest = every[every["up"] == "yes"]
+    assert (own["up"] == "yes").all()
+    assert right_share(own) == pytest.approx(right_share(rest), abs=0.02)
+    waves = (2 * frame[[*"abcd"]].sum(axis=1) for frame in (own, rest))
+    shares = [np.histogram(w, np.linspace(-8, 8, 17))[0] / len(w) for w in waves]
+    assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.03
 
 
 def test_a_saved_file_keeps_the_correction(tmp_path):
@@ -201,12 +241,21 @@ def test_a_saved_file_keeps_the_correction(tmp_path):
     ],
 )
 def test_a_last_column_of_classes_is_embedded(column, is_embedded):
-    from dpgenerative import forecast
-
     plan = forecast(Schema([*NUMBERS, column]), 20_000).plan
     assert np.isfinite(plan.multiplier(EMBEDDING)) == is_embedded
     alone = forecast(Schema([column]), 20_000).plan
     assert np.isinf(alone.multiplier(EMBEDDING))
     none = {"architecture__table_budget": 0.0}
     plan = forecast(Schema([*NUMBERS, column]), 20_000, **none).plan
+    assert np.isinf(plan.multiplier(EMBEDDING))
+
+
+def test_linked_rows_have_no_embeddings():
+    columns = [
+        Column("who", "integer", role="unit"),
+        Column("day", "integer", role="order", lower=0, upper=9),
+        Column("sex", "categorical", levels=["f", "m"], per_unit=True),
+    ]
+    plan = forecast(Schema(columns), 20_000, max_rows_per_unit=3).plan
+    assert np.isfinite(plan.multiplier(TABLES))
     assert np.isinf(plan.multiplier(EMBEDDING))

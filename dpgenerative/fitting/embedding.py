@@ -1,6 +1,6 @@
 """Mean embeddings of classes: released, and a model corrected by them."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,12 +29,16 @@ def correct_classes(
 ) -> None:
     """Release the embeddings of the first column's classes, and correct the model."""
     facts = TableDomain.facts(transformer)
-    phases, classes = draw_phases(facts, generator), heaviest(facts[0])
+    phases = mechanisms.ranks.same(draw_phases(facts, generator))
+    classes, device = heaviest(facts[0]), model.first.log_masses.device
     codes: Private[np.ndarray] = rows.map(transformer.encode)
     arrays = [part.numpy() for part in phases]
     sums, std = release_embeddings(codes, arrays, classes.tolist(), plan, mechanisms)
     drawn = model.pool(FITTED, generator).cpu()
-    log_prob = model.first
+
+    def log_prob(codes: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, model.first(codes.to(device)).cpu())
+
     model.classes = fit_correction(
         log_prob, drawn, facts[0], phases, sums, std, plan.n_rows
     )

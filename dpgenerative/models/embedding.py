@@ -9,10 +9,13 @@ What is released differs from the model's for three reasons: noise, another dist
 of x, and other classes given x. So drawn rows first get weights by which the mean of
 all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
 information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
-of variance ``h^2 t^2 + v``, with v that of the noise. Empirical Bayes gives the t
-of the highest likelihood, a small one where the model is right. What is maximised is
-concave: the likelihood, less ``v / (2 h t^2)`` times the square of every coefficient.
-Near the model this gives the posterior mean.
+of variance ``h^2 t^2 + v``, with v that of the noise. So its mean is the deviation
+times ``s / h``, with ``s = h^2 t^2 / (h^2 t^2 + v)`` averaged over the posterior of t,
+where none has half of the prior: where the model is right, it stays. What is maximised
+is concave: the likelihood, less ``h (1 - s) / 2 s`` times the square of every
+coefficient. Near the model this gives that mean. Directions along which features move
+as they do with the classes' shares are left out, and shares are brought to those
+released: marginals show them better.
 """
 
 import math
@@ -43,8 +46,8 @@ ROWS = 2**12
 N_ITERATIONS = 60
 LEAST_INFORMATION = 1e-7
 """Of the largest eigenvalue: smaller ones are rounding."""
-SPREADS = torch.logspace(-3, 3, 91, dtype=torch.float64)
-"""Values of t."""
+SPREADS = torch.logspace(-2, 1, 31)
+"""Values of t beside none, which has half of the prior."""
 
 LogProb = Callable[[Tensor], Tensor]
 """From rows of cells to the logarithms of their probabilities."""
@@ -69,6 +72,14 @@ class ClassCorrection:
     phases: list[Tensor]
     weights: Tensor
     shift: Tensor
+
+    def __post_init__(self) -> None:
+        k = len(self.classes)
+        shapes = self.weights.shape[1:] == self.shift.shape == (k,)
+        values = torch.cat([self.weights, self.shift.unsqueeze(0)]) if shapes else None
+        are_cells = self.classes.dtype == torch.long and len(self.classes.unique()) == k
+        if not (values is not None and values.isfinite().all() and are_cells):
+            raise ValueError("no correction of classes")
 
     def offsets(self, codes: Tensor) -> Tensor:
         """Return what is added to the logits of a row's classes, (n, n_classes)."""
@@ -109,36 +120,36 @@ class ClassCorrection:
         log_weights : Tensor of shape (n,)
             What correction and allowed classes change in the rows' weights.
         """
-        before, after = self._both(log_prob, codes)
+        is_own = torch.isin(codes[:, 0], self.classes)
+        own = codes[is_own]
+        before, after = self._both(log_prob, own)
         if shares is not None:
-            allowed = shares[:, self.classes]
+            allowed = shares.expand(len(codes), -1)[is_own][:, self.classes]
             before, after = before + allowed, after + allowed
-        is_own = (codes[:, :1] == self.classes).any(1)
-        u = torch.rand(len(codes), generator=generator)
-        drawn = self.classes[invert_cdf(after.softmax(1), u)[0]]
-        new = codes.clone()
-        new[:, 0] = torch.where(is_own, drawn, codes[:, 0])
-        moved = after.logsumexp(1) - before.logsumexp(1)
-        return new, torch.where(is_own, moved, 0)
+        u = torch.rand(len(own), generator=generator)
+        new, log_weights = codes.clone(), torch.zeros(len(codes))
+        new[is_own, 0] = self.classes[invert_cdf(after.softmax(1), u)[0]]
+        log_weights[is_own] = after.logsumexp(1) - before.logsumexp(1)
+        return new, log_weights
 
     def _both(self, log_prob: LogProb, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of classes before and after, both (n, n_classes)."""
-        pairs = []
-        for part in codes.split(ROWS):
-            before = log_probs_of_classes(log_prob, part, self.classes)
-            pairs.append((before, (before + self.offsets(part)).log_softmax(1)))
-        before, after = map(torch.cat, zip(*pairs, strict=True))
-        return before, after
+        before = log_probs_of_classes(log_prob, codes, self.classes)
+        after = torch.cat([self.offsets(part) for part in codes.split(ROWS)])
+        return before, (before + after).log_softmax(1)
 
 
 def log_probs_of_classes(log_prob: LogProb, codes: Tensor, classes: Tensor) -> Tensor:
     """Return log-probabilities of the classes given all other columns."""
-    columns = []
-    for cell in classes.tolist():
-        other = codes.clone()
-        other[:, 0] = cell
-        columns.append(log_prob(other))
-    return torch.stack(columns, 1).log_softmax(1)
+    rows = []
+    for part in codes.split(ROWS):
+        columns = []
+        for cell in classes.tolist():
+            other = part.clone()
+            other[:, 0] = cell
+            columns.append(log_prob(other))
+        rows.append(torch.stack(columns, 1).log_softmax(1))
+    return torch.cat(rows)
 
 
 def features_of(codes: Tensor, phases: Sequence[Tensor]) -> Tensor:
@@ -193,8 +204,8 @@ def fit_correction(
     sums: np.ndarray,
     std: float,
     n_rows: int,
-) -> ClassCorrection:
-    """Fit the correction to released embeddings.
+) -> ClassCorrection | None:
+    """Fit the correction to released embeddings; None if the model draws no class.
 
     Parameters
     ----------
@@ -215,6 +226,8 @@ def fit_correction(
     classes = heaviest(facts)
     masses = facts.masses[classes].float()
     codes = codes[torch.isin(codes[:, 0], classes)]
+    if not len(codes):
+        return None
     log_probs = log_probs_of_classes(log_prob, codes, classes)
     inputs = features_of(codes, phases)
     _, axes = torch.linalg.eigh(inputs.T @ inputs)
@@ -231,7 +244,8 @@ def fit_correction(
     )
     weights = (inputs @ tilt)[:, 0].softmax(0)
     own = _fit(inputs, log_probs, weights, released, noise, sampling, False)
-    shift = Rake(soft=True).correction(masses.log(), log_probs + inputs @ own, even)
+    aims = (masses / masses.sum()).log()
+    shift = Rake(soft=True).correction(aims, log_probs + inputs @ own, even)
     return ClassCorrection(classes, list(phases), axes @ own, shift)
 
 
@@ -270,10 +284,14 @@ def _fit(
     h, vectors = h[informed], vectors[:, informed]
     v = noise + sampling * h
     deviations = vectors.T @ (released.flatten().double() - means)
-    variances = (h * SPREADS.unsqueeze(1)).square() + v
-    likelihoods = -(deviations.square() / variances + variances.log()).sum(1)
-    t = SPREADS[likelihoods.argmax()]
-    scaled = (vectors * (h * t**2 / v).sqrt()).float()
+    coefficients = torch.cat([torch.zeros(1), SPREADS]).double().unsqueeze(1)
+    variances = (h * coefficients).square() + v
+    fits = -(deviations.square() / variances + variances.log()).sum(1) / 2
+    prior = torch.full_like(fits, 0.5 / len(SPREADS))
+    prior[0] = 0.5
+    posterior = (fits + prior.log()).softmax(0)
+    shrunk = posterior @ ((h * coefficients).square() / variances)
+    scaled = (vectors * (shrunk / (h * (1 - shrunk))).sqrt()).float()
 
     def objective(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Return what is minimised, and its gradient."""
@@ -310,4 +328,13 @@ def _information(
     if of_rows:
         mean = weights @ inputs
         whole[0, :, 0] -= torch.outer(mean, mean)
-    return whole.view(k * m, k * m)
+        return whole.view(m, m)
+    # Along these, features move as they do with the classes' shares.
+    moves = torch.zeros(k, m, k)
+    for b in range(k):
+        share = -probs * probs[:, b : b + 1]
+        share[:, b] += probs[:, b]
+        moves[:, :, b] = (share * weights.unsqueeze(1)).T @ inputs
+    along, _ = torch.linalg.qr(moves[:, :, 1:].reshape(k * m, k - 1).double())
+    apart = torch.eye(k * m, dtype=torch.float64) - along @ along.T
+    return apart @ whole.view(k * m, k * m) @ apart

@@ -5,8 +5,9 @@ Each has an importance weight: how probable that was, given the columns drawn be
 Rows of the conditional distribution are obtained from them
 
 - by rejection: a candidate of weight w is accepted with probability w / M. With M = 1,
-  which no weight exceeds, accepted rows follow the conditional distribution exactly;
-- with M the largest observed weight, where M = 1 would cost too many candidates. The
+  if no weight exceeds it, accepted rows follow the conditional distribution exactly;
+- with M the largest observed weight, where M = 1 would cost too many candidates or is
+  exceeded. The
   accepted rows then lack the part of the distribution that lies above M: about one row
   in n, if n rows are accepted, and n is at least `LEAST_ROWS`;
 - for partial rows, each of which is a condition of its own, by drawing one of its
@@ -129,8 +130,11 @@ class Candidates:
             codes, positions, log_weights = self.draw(size, shares)
             if not tried and np.exp(log_weights).mean() < 1 / self.max_tries:
                 bound, needed = -np.inf, max(n, LEAST_ROWS)
-            if needed > n or bound < 0:
-                bound = max(bound, log_weights.max())
+            most = log_weights.max()
+            if most > max(bound, 0):  # by as much as a correction raises a class
+                needed = max(n, LEAST_ROWS)
+            if needed > n or bound < 0 or most > 0:
+                bound = max(bound, most)
             tried += size
             # Accepted with probability exp(log_weight - bound), also for a later bound.
             score = log_weights - np.log1p(-self.rng.random(size))

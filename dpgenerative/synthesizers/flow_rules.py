@@ -12,6 +12,7 @@ from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.fitting.workload import MOST_CANDIDATES, MOST_TABLES
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.report import HOPELESS
+from dpgenerative.tables.sequences import PLACE
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def embedded_share(scale: FitSize) -> float:
     They are of classes: of a nominal column, beside others, where rows are not linked.
     """
     first, *others = scale.schema.columns
+    others = [] if any(column.name == PLACE for column in others) else others
     is_nominal = first.kind in ("categorical", "boolean") and not first.ordered
     return TUNING.embedded_share * (bool(others) and is_nominal)
 
