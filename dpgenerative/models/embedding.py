@@ -290,8 +290,8 @@ def _fit(
     prior = torch.full_like(fits, 0.5 / len(SPREADS))
     prior[0] = 0.5
     posterior = (fits + prior.log()).softmax(0)
-    shrunk = posterior @ ((h * coefficients).square() / variances)
-    scaled = (vectors * (shrunk / (h * (1 - shrunk))).sqrt()).float()
+    factors = posterior @ ((h * coefficients).square() / variances)
+    scaled = (vectors * (factors / (h * (1 - factors))).sqrt()).float()
 
     def objective(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Return what is minimised, and its gradient."""
