@@ -155,8 +155,9 @@ def log_probs_of_classes(log_prob: LogProb, codes: Tensor, classes: Tensor) -> T
 def features_of(codes: Tensor, phases: Sequence[Tensor]) -> Tensor:
     """Return the features of rows, of norm 1, (n, n_features)."""
     arrays = [part.numpy() for part in phases]
-    whole = features(codes.numpy(), arrays)
-    return torch.from_numpy(whole).float() / (SCALE * math.sqrt(whole.shape[1] / 2))
+    length = SCALE * math.sqrt(arrays[0].shape[1])
+    parts = (features(part.numpy(), arrays) for part in codes.split(ROWS))
+    return torch.cat([torch.from_numpy(part / length).float() for part in parts])
 
 
 def heaviest(facts: CellFacts) -> Tensor:
