@@ -11,9 +11,11 @@ class given as y.
 - *structural*: 35,000 rows of 8 numbers, each a smooth random function of those before
   it and of noise, and a class that depends on all, in one of four draws of functions.
   F1 of gradient boosting on other real rows, trained on 5,000 sampled or real rows.
+- *characters*: the same of 10,000 rows of 7 numbers, and of ten classes: the one whose
+  smooth random score is the highest.
 
 With ``--peer "tab-pe 1000x15" --python tab-pe=PATH --checkout tab-pe=DIR`` another
-method's fits (``peers.py``), of the tables of 35,000 rows without further numbers.
+method's fits (``peers.py``), of tables of 10,000 rows and more without further numbers.
 
 Adds records to ``results/highorder.jsonl`` and tabulates all of them in
 ``results/highorder.md``; those that are there are not made again.
@@ -52,7 +54,14 @@ PARITIES: list[dict[str, Any]] = [
     {"order": 3, "quantile": 0.5, "others": 0, "rows": N_FEW},
 ]
 STRUCTURES: list[dict[str, Any]] = [{"draw": draw, "rows": N_ROWS} for draw in range(4)]
-CONFIGURATIONS = {"parity": PARITIES, "structural": STRUCTURES}
+CHARACTERS: list[dict[str, Any]] = [
+    {"draw": draw, "rows": 10_000, "numbers": 7, "classes": 10} for draw in range(2)
+]
+CONFIGURATIONS = {
+    "parity": PARITIES,
+    "structural": STRUCTURES,
+    "characters": CHARACTERS,
+}
 
 
 Rows = tuple[pd.DataFrame, float]
@@ -65,7 +74,8 @@ def columns_of(frame: pd.DataFrame, bound: float) -> list[Column]:
         Column(name, "continuous", lower=-bound, upper=bound)
         for name in frame.columns[1:]
     ]
-    return [*numbers, Column("class", "categorical", levels=CLASSES)]
+    levels = sorted(frame["class"].unique())
+    return [*numbers, Column("class", "categorical", levels=levels)]
 
 
 def peer_rows(
@@ -126,25 +136,34 @@ def _wave(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     return waves @ rng.normal(0, 1, N_WAVES) * np.sqrt(2 / N_WAVES)
 
 
-def structural_table(draw: int, rows: int, seed: int) -> pd.DataFrame:
+def structural_table(
+    draw: int, rows: int, seed: int, numbers: int = N_NUMBERS, classes: int = 2
+) -> pd.DataFrame:
     """Draw rows of a law; the same draw is the same law for every seed."""
     law, rng = np.random.default_rng([draw]), np.random.default_rng([draw, seed])
     x = rng.normal(0, 1, (rows, 1))
-    for _ in range(N_NUMBERS - 1):
+    for _ in range(numbers - 1):
         new = _wave(law, x) + 0.5 * rng.normal(0, 1, rows)
         x = np.column_stack([x, new])
+    names = [f"x{j}" for j in range(numbers)]
+    frame = pd.DataFrame(x.clip(-BOUND, BOUND), columns=names)
+    if classes > 2:
+        scores = np.stack([_wave(law, x) + _wave(law, x) for _ in range(classes)], 1)
+        best = (6 * scores + rng.gumbel(0, 1, scores.shape)).argmax(1)
+        frame.insert(0, "class", np.array(list("abcdefghij"))[best])
+        return frame
     score = _wave(law, x) + _wave(law, x)
     odds = 6 * (score - np.median(score))
     is_odd = rng.uniform(0, 1, rows) < 1 / (1 + np.exp(-odds))
-    names = [f"x{j}" for j in range(N_NUMBERS)]
-    frame = pd.DataFrame(x.clip(-BOUND, BOUND), columns=names)
     frame.insert(0, "class", np.array(CLASSES)[is_odd.astype(int)])
     return frame
 
 
-def structural(draw: int, rows: int, seed: int, fit: FitRows) -> dict[str, float]:
+def structural(
+    draw: int, rows: int, seed: int, fit: FitRows, **law: int
+) -> dict[str, float]:
     """Return F1 on real rows of boosting trained on sampled and on real ones."""
-    frame = structural_table(draw, 2 * rows, seed)
+    frame = structural_table(draw, 2 * rows, seed, **law)
     train, test = frame.iloc[:rows], frame.iloc[rows:]
     drawn, seconds = fit(train, BOUND, seed)
     return {
@@ -173,8 +192,9 @@ def _shared(
 RUNS: dict[str, Callable[..., dict[str, float]]] = {
     "parity": parity,
     "structural": structural,
+    "characters": structural,
 }
-FACTS = ["order", "quantile", "others", "draw", "rows"]
+FACTS = ["order", "quantile", "others", "draw", "rows", "numbers", "classes"]
 
 
 def write() -> None:
@@ -206,7 +226,7 @@ def write() -> None:
 
 def beside(made: pd.DataFrame) -> str:
     """Return scores and distances of methods, in bold where they are ahead."""
-    some = made[(made["rows"] == N_ROWS) & ~(made["others"] > 0)]
+    some = made[(made["rows"] != N_FEW) & ~(made["others"] > 0)]
     some = some.assign(score=some["obey"].fillna(some["f1"]))
     text = []
     for kind, of_kind in some.groupby("kind"):
@@ -249,7 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
     present = [[r.get(name) for name in keys] for r in records.read(RECORDS)]
     for kind in options.only:
         for facts in CONFIGURATIONS[kind]:
-            others = facts["rows"] != N_ROWS or facts.get("others")
+            others = facts["rows"] == N_FEW or facts.get("others")
             for seed in [] if options.peer and others else options.seeds:
                 config = {"kind": kind, "seed": seed, **facts}
                 config |= {"method": options.peer} if options.peer else {}
