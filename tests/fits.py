@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dpgenerative.fitting import embedding, growth, workload
+from dpgenerative.models import embedding as models_embedding
 from dpgenerative.synthesizers import flow, latents
 
 _made: dict[tuple, tuple[Any, bytes]] = {}
@@ -54,4 +55,6 @@ def few_rows_to_rake(n: int = 2**10) -> Iterator[None]:
         for name in ("POOL", "RAKED"):
             patch.setattr(workload, name, n)
         patch.setattr(embedding, "FITTED", n)
+        for name in ("MOST_COEFFICIENTS", "N_ANGLES"):
+            patch.setattr(models_embedding, name, 32)
         yield

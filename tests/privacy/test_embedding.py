@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgenerative.models import embedding as models
 from dpgenerative.models.cells import CellFacts
-from dpgenerative.models.embedding import N_ANGLES, draw_phases, heaviest
+from dpgenerative.models.embedding import draw_phases, heaviest
 from dpgenerative.privacy import embedding
 from dpgenerative.privacy.embedding import (
     EMBEDDING,
@@ -122,7 +123,7 @@ def test_phases_and_classes_are_made_of_released_facts():
     first, again = (
         draw_phases([own, few, own], torch.Generator().manual_seed(0)) for _ in range(2)
     )
-    assert [x.shape for x in first] == [(30, N_ANGLES), (3, N_ANGLES)]
+    assert [x.shape for x in first] == [(30, models.N_ANGLES), (3, models.N_ANGLES)]
     assert all(map(torch.equal, first, again))
 
 
