@@ -129,7 +129,8 @@ class ClassCorrection:
         u = torch.rand(len(own), generator=generator)
         new, log_weights = codes.clone(), torch.zeros(len(codes))
         new[is_own, 0] = self.classes[invert_cdf(after.softmax(1), u)[0]]
-        log_weights[is_own] = after.logsumexp(1) - before.logsumexp(1)
+        if shares is not None:  # else both are 0
+            log_weights[is_own] = after.logsumexp(1) - before.logsumexp(1)
         return new, log_weights
 
     def _both(self, log_prob: LogProb, codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -291,8 +292,8 @@ def _fit(
     prior = torch.full_like(fits, 0.5 / len(SPREADS))
     prior[0] = 0.5
     posterior = (fits + prior.log()).softmax(0)
-    factors = posterior @ ((h * coefficients).square() / variances)
-    scaled = (vectors * (factors / (h * (1 - factors))).sqrt()).float()
+    rest = posterior @ (v / variances)
+    scaled = (vectors * ((1 - rest).clamp(min=0) / (h * rest)).sqrt()).float()
 
     def objective(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Return what is minimised, and its gradient."""

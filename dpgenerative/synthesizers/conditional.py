@@ -7,9 +7,8 @@ Rows of the conditional distribution are obtained from them
 - by rejection: a candidate of weight w is accepted with probability w / M. With M = 1,
   if no weight exceeds it, accepted rows follow the conditional distribution exactly;
 - with M the largest observed weight, where M = 1 would cost too many candidates or is
-  exceeded. The
-  accepted rows then lack the part of the distribution that lies above M: about one row
-  in n, if n rows are accepted, and n is at least `LEAST_ROWS`;
+  exceeded. The accepted rows then lack the part of the distribution that lies above M:
+  about one row in n, if n rows are accepted, and n is at least `LEAST_ROWS`;
 - for partial rows, each of which is a condition of its own, by drawing one of its
   candidates with probability in proportion to the weights (sampling / importance
   resampling), which is exact in the limit of many candidates.
