@@ -9,9 +9,10 @@ What is released differs from the model's for three reasons: noise, another dist
 of x, and other classes given x. So drawn rows first get weights by which the mean of
 all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
 information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
-of variance ``h^2 t^2 + v``, with v that of the noise. So its mean is the deviation
-times ``s / h``, with ``s = h^2 t^2 / (h^2 t^2 + v)`` averaged over the posterior of t,
-where none has half of the prior: where the model is right, it stays. What is maximised
+of variance ``h^2 t^2 + v``, with v that of noise and of sums over rows that are drawn,
+of which x differ as classes do. So its mean is the deviation times ``s / h``, with
+``s = h^2 t^2 / (h^2 t^2 + v)`` averaged over the posterior of t, where none has half of
+the prior: where the model is right, it stays. What is maximised
 is concave: the likelihood, less ``h (1 - s) / 2 s`` times the square of every
 coefficient. Near the model this gives that mean. Directions along which features move
 as they do with the classes' shares are left out, and shares are brought to those
@@ -102,7 +103,10 @@ class ClassCorrection:
         generator: torch.Generator,
         shares: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw the classes of rows again.
+        """Draw the classes of rows again, as few of them as can be.
+
+        A row's class stays with the ratio of its probabilities after and before, at
+        most 1; otherwise it is one of those that gain, in proportion.
 
         Parameters
         ----------
@@ -126,12 +130,17 @@ class ClassCorrection:
         if shares is not None:
             allowed = shares.expand(len(codes), -1)[is_own][:, self.classes]
             before, after = before + allowed, after + allowed
-        u = torch.rand(len(own), generator=generator)
-        new, log_weights = codes.clone(), torch.zeros(len(codes))
-        new[is_own, 0] = self.classes[invert_cdf(after.softmax(1), u)[0]]
+        old, new = before.softmax(1), after.softmax(1)
+        u, v = torch.rand(2, len(own), generator=generator)
+        drawn = own[:, :1] == self.classes
+        gains = (new - old).clamp(min=0)
+        moves = (u * (old * drawn).sum(1) > (new * drawn).sum(1)) & (gains.sum(1) > 0)
+        again = self.classes[invert_cdf(gains, v)[0]]
+        codes, log_weights = codes.clone(), torch.zeros(len(codes))
+        codes[is_own, 0] = torch.where(moves, again, own[:, 0])
         if shares is not None:  # else both are 0
             log_weights[is_own] = after.logsumexp(1) - before.logsumexp(1)
-        return new, log_weights
+        return codes, log_weights
 
     def _both(self, log_prob: LogProb, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of classes before and after, both (n, n_classes)."""
@@ -274,20 +283,22 @@ def _fit(
         Of the rows; their sum is 1.
     released : Tensor of shape (n_classes, m)
     noise, sampling : float
-        Variance of what is released by noise, and by rows per unit of information.
+        Variance of what is released by noise, and by rows per unit of a row's.
     of_rows : bool
     """
     means = ((log_probs.exp() * weights.unsqueeze(1)).T @ inputs).flatten().double()
     some = slice(INFORMED)
     share = weights[some] / weights[some].sum()
-    information = _information(inputs[some], log_probs[some].exp(), share, of_rows)
+    information, covariance = _information(
+        inputs[some], log_probs[some].exp(), share, of_rows
+    )
     h, vectors = torch.linalg.eigh(information)
     informed = h > LEAST_INFORMATION * h[-1]
     h, vectors = h[informed], vectors[:, informed]
-    v = noise + sampling * h
+    v = noise + sampling * (vectors * (covariance @ vectors)).sum(0)
     deviations = vectors.T @ (released.flatten().double() - means)
-    coefficients = torch.cat([torch.zeros(1), SPREADS]).double().unsqueeze(1)
-    variances = (h * coefficients).square() + v
+    spreads = torch.cat([torch.zeros(1), SPREADS]).double().unsqueeze(1)
+    variances = (h * spreads).square() + v
     fits = -(deviations.square() / variances + variances.log()).sum(1) / 2
     prior = torch.full_like(fits, 0.5 / len(SPREADS))
     prior[0] = 0.5
@@ -318,19 +329,24 @@ def _fit(
 
 def _information(
     inputs: Tensor, probs: Tensor, weights: Tensor, of_rows: bool
-) -> Tensor:
-    """Return the information matrix of all coefficients, class by class."""
+) -> tuple[Tensor, Tensor]:
+    """Return information on all coefficients, class by class, and a row's covariance.
+
+    The latter is of what one row adds to the sums; the former leaves out what rows
+    differ in, unless coefficients are `of_rows`.
+    """
     k, m = probs.shape[1], inputs.shape[1]
-    whole = torch.zeros(k, m, k, m, dtype=torch.float64)
+    whole, shared = torch.zeros(2, k, m, k, m, dtype=torch.float64)
     for a in range(k):
+        own = probs[:, a] * weights
+        whole[a, :, a] = (inputs * own.unsqueeze(1)).T @ inputs
         for b in range(a + 1):
-            share = probs[:, a] * (float(a == b) - (not of_rows) * probs[:, b])
-            part = (inputs * (share * weights).unsqueeze(1)).T @ inputs
-            whole[a, :, b], whole[b, :, a] = part, part.T
+            part = (inputs * (own * probs[:, b]).unsqueeze(1)).T @ inputs
+            shared[a, :, b], shared[b, :, a] = part, part.T
+    mean = ((probs * weights.unsqueeze(1)).T @ inputs).flatten().double()
+    covariance = whole.view(k * m, k * m) - torch.outer(mean, mean)
     if of_rows:
-        mean = weights @ inputs
-        whole[0, :, 0] -= torch.outer(mean, mean)
-        return whole.view(m, m)
+        return covariance, covariance
     # Along these, features move as they do with the classes' shares.
     moves = torch.zeros(k, m, k)
     for b in range(k):
@@ -339,4 +355,4 @@ def _information(
         moves[:, :, b] = (share * weights.unsqueeze(1)).T @ inputs
     along, _ = torch.linalg.qr(moves[:, :, 1:].reshape(k * m, k - 1).double())
     apart = torch.eye(k * m, dtype=torch.float64) - along @ along.T
-    return apart @ whole.view(k * m, k * m) @ apart
+    return apart @ (whole - shared).view(k * m, k * m) @ apart, covariance

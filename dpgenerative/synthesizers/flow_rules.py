@@ -111,12 +111,12 @@ def table_budget(scale: FitSize) -> float:
 def embedded_share(scale: FitSize) -> float:
     """Return the part of the tables' budget for embeddings of the first column.
 
-    They are of classes: of a nominal column, beside others, where rows are not linked.
+    They are of classes: of a nominal column, where rows are not linked.
     """
-    first, *others = scale.schema.columns
-    others = [] if any(column.name == PLACE for column in others) else others
+    first = scale.schema.columns[0]
     is_nominal = first.kind in ("categorical", "boolean") and not first.ordered
-    return TUNING.embedded_share * (bool(others) and is_nominal)
+    is_linked = any(column.name == PLACE for column in scale.schema.columns)
+    return TUNING.embedded_share if is_nominal and not is_linked else 0.0
 
 
 def _difficulty(d: int) -> float:

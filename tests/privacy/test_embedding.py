@@ -23,24 +23,14 @@ from dpgenerative.privacy.embedding import (
     release_embeddings,
 )
 from dpgenerative.tables.private import Private
-from tests.plans import make_plan
 from tests.privacy import test_replay as replay
-from tests.privacy.test_tables import Door
+from tests.privacy.test_tables import Door, plan_of
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 SIZES, D = (4, 6, 3), 32
 CLASSES = [0, 2, 3]
 SENSITIVITY = SCALE * math.sqrt(D)
-
-
-def plan_of(n, **changes):
-    facts = {
-        "epsilon": 1.0, "delta": 1e-5, "n_rows": n, "sampling_rate": 1.0,
-        "n_steps": 5, "marginal_budget": 0.2, "has_open_keys": False,
-        "embedding_budget": 0.1,
-    }  # fmt: skip
-    return make_plan(**{**facts, **changes})
 
 
 def drawn_phases(seed, dtype=np.int16):
@@ -99,7 +89,7 @@ def test_no_rows_have_sums():
 
 
 def test_what_is_released_has_the_noise_that_was_planned():
-    plan, door = plan_of(60), Door()
+    plan, door = plan_of(60, embedding_budget=0.1), Door()
     phases, codes = drawn_phases(2), drawn_rows(60, 2)
     sums, std = release_embeddings(Private(codes), phases, CLASSES, plan, door)
     ((exact, noise, stated),) = door.asked
