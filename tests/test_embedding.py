@@ -107,6 +107,30 @@ def test_rows_given_some_columns_follow_the_density(given, classes):
     assert (drawn - wanted / wanted.sum()).abs().sum() / 2 < 0.02
 
 
+def test_classes_given_all_other_columns_follow_the_density_without_weights():
+    # Of candidates that differ in their class only, any may be taken.
+    model = corrected()
+    ones = {j: torch.eye(SIZES[j])[[1]].log() for j in (1, 2)}
+    codes, _ = model.sample_given(20_000, torch.Generator().manual_seed(1), ones)
+    shares = codes[:, 0].bincount(minlength=SIZES[0]) / len(codes)
+    wanted = model(CODES)[0].exp().view(SIZES)[:, 1, 1]
+    assert (shares - wanted / wanted.sum()).abs().sum() / 2 < 0.02
+
+
+def test_columns_that_do_not_vary_can_be_beside_classes():
+    phases = draw_phases([facts(5), facts(1)], torch.Generator().manual_seed(1))
+    codes = torch.zeros(2**14, 2, dtype=torch.long)
+    codes[:, 0] = torch.multinomial(facts(5).masses, len(codes), replacement=True)
+    member = torch.nn.functional.one_hot(codes[:, 0], 5).double()
+    sums = (member.T @ features_of(codes, phases).double()).numpy()
+    first = facts(5).masses.log()
+    for n in (10**3, 10**6):
+        shares, std = sums * (n / len(codes)), 1e-3
+        args = codes, facts(5), phases, shares, std, n
+        made = fit_correction(lambda x: first[x[:, 0]], *args)
+        assert made.offsets(codes[:1]).std() < 0.1
+
+
 def fitted_to(model, of, std, n=50_000):
     """Return the correction of a model by the embeddings of another, and its rows."""
     parts = [facts(k) for k in SIZES]

@@ -9,8 +9,8 @@ What is released differs from the model's for three reasons: noise, another dist
 of x, and other classes given x. So drawn rows first get weights by which the mean of
 all classes agrees; then f is fitted on weighted rows. In the eigenvectors of the
 information matrix, of eigenvalues h, a coefficient of variance t^2 shows as a deviation
-of variance ``h^2 t^2 + v``, with v that of noise and of sums over rows that are drawn,
-of which x differ as classes do. So its mean is the deviation times ``s / h``, with
+of variance ``h^2 t^2 + v``, with v that of noise and of finitely many rows, of which x
+differ as classes do. So its mean is the deviation times ``s / h``, with
 ``s = h^2 t^2 / (h^2 t^2 + v)`` averaged over the posterior of t, where none has half of
 the prior: where the model is right, it stays. What is maximised
 is concave: the likelihood, less ``h (1 - s) / 2 s`` times the square of every
@@ -22,6 +22,7 @@ released: marginals show them better.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 import torch
@@ -102,11 +103,13 @@ class ClassCorrection:
         codes: Tensor,
         generator: torch.Generator,
         shares: Tensor | None = None,
+        *,
+        afresh: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Draw the classes of rows again, as few of them as can be.
+        """Draw the classes of rows again: all, or as few as can be.
 
-        A row's class stays with the ratio of its probabilities after and before, at
-        most 1; otherwise it is one of those that gain, in proportion.
+        In the latter case a row's class stays with the ratio of its probabilities after
+        and before, at most 1; otherwise it is one of those that gain, in proportion.
 
         Parameters
         ----------
@@ -117,6 +120,9 @@ class ClassCorrection:
         generator : torch.Generator
         shares : Tensor of shape (n or 1, n_cells), optional
             Log of the part of every cell of the first column that is allowed.
+        afresh : bool, default=False
+            Whether no class depends on the one before: of rows that differ in weight
+            only, the class then is right whichever is taken.
 
         Returns
         -------
@@ -132,10 +138,10 @@ class ClassCorrection:
             before, after = before + allowed, after + allowed
         old, new = before.softmax(1), after.softmax(1)
         u, v = torch.rand(2, len(own), generator=generator)
-        drawn = own[:, :1] == self.classes
-        gains = (new - old).clamp(min=0)
-        moves = (u * (old * drawn).sum(1) > (new * drawn).sum(1)) & (gains.sum(1) > 0)
-        again = self.classes[invert_cdf(gains, v)[0]]
+        drawn, gains = own[:, :1] == self.classes, (new - old).clamp(min=0)
+        moves = u * (old * drawn).sum(1) > (new * drawn).sum(1)
+        moves = moves & (gains.sum(1) > torch.finfo(gains.dtype).eps) | afresh
+        again = self.classes[invert_cdf(new if afresh else gains, v)[0]]
         codes, log_weights = codes.clone(), torch.zeros(len(codes))
         codes[is_own, 0] = torch.where(moves, again, own[:, 0])
         if shares is not None:  # else both are 0
@@ -247,14 +253,12 @@ def fit_correction(
     n = n_rows * float(masses.sum())
     released = torch.from_numpy(sums / n).float() @ axes
     noise = (std / n) ** 2
-    sampling = 1 / n + 1 / len(codes)
     even = torch.full((len(codes),), 1 / len(codes))
     one = torch.zeros(len(codes), 1)
-    tilt = _fit(
-        inputs, one, even, released.sum(0, True), len(classes) * noise, sampling, True
-    )
+    total = released.sum(0, True)
+    tilt = _fit(inputs, one, even, total, len(classes) * noise, n, True)
     weights = (inputs @ tilt)[:, 0].softmax(0)
-    own = _fit(inputs, log_probs, weights, released, noise, sampling, False)
+    own = _fit(inputs, log_probs, weights, released, noise, n, False)
     aims = (masses / masses.sum()).log()
     shift = Rake(soft=True).correction(aims, log_probs + inputs @ own, even)
     return ClassCorrection(classes, list(phases), axes @ own, shift)
@@ -266,7 +270,7 @@ def _fit(
     weights: Tensor,
     released: Tensor,
     noise: float,
-    sampling: float,
+    n_rows: float,
     of_rows: bool,
 ) -> Tensor:
     """Return coefficients by which means become those released, (m, n_classes).
@@ -282,20 +286,24 @@ def _fit(
     weights : Tensor of shape (n,)
         Of the rows; their sum is 1.
     released : Tensor of shape (n_classes, m)
-    noise, sampling : float
-        Variance of what is released by noise, and by rows per unit of a row's.
+    noise : float
+        Variance of what is released, by noise.
+    n_rows : float
+        Of which the released means are.
     of_rows : bool
     """
     means = ((log_probs.exp() * weights.unsqueeze(1)).T @ inputs).flatten().double()
     some = slice(INFORMED)
     share = weights[some] / weights[some].sum()
-    information, covariance = _information(
+    information, between = _information(
         inputs[some], log_probs[some].exp(), share, of_rows
     )
     h, vectors = torch.linalg.eigh(information)
     informed = h > LEAST_INFORMATION * h[-1]
     h, vectors = h[informed], vectors[:, informed]
-    v = noise + sampling * (vectors * (covariance @ vectors)).sum(0)
+    chance = (vectors * (between @ vectors)).sum(0).clamp(min=0)
+    v = noise + chance * weights.square().sum()
+    v += (chance if of_rows else chance + h) / n_rows
     deviations = vectors.T @ (released.flatten().double() - means)
     spreads = torch.cat([torch.zeros(1), SPREADS]).double().unsqueeze(1)
     variances = (h * spreads).square() + v
@@ -330,23 +338,22 @@ def _fit(
 def _information(
     inputs: Tensor, probs: Tensor, weights: Tensor, of_rows: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return information on all coefficients, class by class, and a row's covariance.
+    """Return information on all coefficients, class by class.
 
-    The latter is of what one row adds to the sums; the former leaves out what rows
-    differ in, unless coefficients are `of_rows`.
+    And the covariance, over rows, of the means of what a row adds to the sums: that
+    of a row is the sum of both, or one of them for coefficients `of_rows`.
     """
     k, m = probs.shape[1], inputs.shape[1]
-    whole, shared = torch.zeros(2, k, m, k, m, dtype=torch.float64)
-    for a in range(k):
-        own = probs[:, a] * weights
-        whole[a, :, a] = (inputs * own.unsqueeze(1)).T @ inputs
-        for b in range(a + 1):
-            part = (inputs * (own * probs[:, b]).unsqueeze(1)).T @ inputs
-            shared[a, :, b], shared[b, :, a] = part, part.T
+    own, shared = torch.zeros(2, k, m, k, m, dtype=torch.float64)
+    for a, b in combinations_with_replacement(range(k), 2):
+        share = probs[:, a] * weights
+        for whole, other in (own, float(a == b) - probs[:, b]), (shared, probs[:, b]):
+            part = (inputs * (share * other).unsqueeze(1)).T @ inputs
+            whole[a, :, b], whole[b, :, a] = part, part.T
     mean = ((probs * weights.unsqueeze(1)).T @ inputs).flatten().double()
-    covariance = whole.view(k * m, k * m) - torch.outer(mean, mean)
+    between = shared.view(k * m, k * m) - torch.outer(mean, mean)
     if of_rows:
-        return covariance, covariance
+        return between, between
     # Along these, features move as they do with the classes' shares.
     moves = torch.zeros(k, m, k)
     for b in range(k):
@@ -355,4 +362,4 @@ def _information(
         moves[:, :, b] = (share * weights.unsqueeze(1)).T @ inputs
     along, _ = torch.linalg.qr(moves[:, :, 1:].reshape(k * m, k - 1).double())
     apart = torch.eye(k * m, dtype=torch.float64) - along @ along.T
-    return apart @ (whole - shared).view(k * m, k * m) @ apart, covariance
+    return apart @ own.view(k * m, k * m) @ apart, between

@@ -317,15 +317,9 @@ class HFlow(nn.Module):
         stands_alone = self.exact and not (self.first.factors or self.classes)
         if self.evenly and stands_alone and n >= LEAST_EVEN:
             return self.first.even(codes, positions, generator)
-        return self._redrawn(codes, generator)[0], positions
-
-    def _redrawn(
-        self, codes: Tensor, generator: torch.Generator, allowed: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return rows of corrected classes, and what is added to their log-weights."""
-        if self.classes is None:
-            return codes, torch.zeros(())
-        return self.classes.redraw(self.first, codes, generator, allowed)
+        if self.classes is not None:
+            codes, _ = self.classes.redraw(self.first, codes, generator)
+        return codes, positions
 
     def sample_given(
         self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
@@ -346,7 +340,11 @@ class HFlow(nn.Module):
         """
         clamp = Clamp(given, is_constant=True)
         codes, _ = self.sample(n, generator, clamp)
-        codes, more = self._redrawn(codes, generator, given.get(0))
+        if self.classes is None:
+            return codes, clamp.log_weights
+        codes, more = self.classes.redraw(
+            self.first, codes, generator, given.get(0), afresh=True
+        )
         return codes, clamp.log_weights + more
 
     def pool(

@@ -46,9 +46,13 @@ MOST_PAIRS = 20
 """Pairs of columns that are counted at most: latents leave more of them to see than the
 flow does (benchmarks/results/trials/autoencoder.rst)."""
 
+LATENTS = (4, 16)
+"""Fewest and most: the fourth root of rows x epsilon per column, between them."""
+
 
 def _latent_dim(scale: FitSize) -> int:
-    return min(4 if scale.rows_per_column <= FEW else 16, 2 * len(scale.schema))
+    root = scale.rows_per_column**0.25
+    return min(round(max(LATENTS[0], min(root, LATENTS[1]))), 2 * len(scale.schema))
 
 
 def _unfit(name: Hashable, schema: Schema) -> str | None:
