@@ -217,6 +217,9 @@ def test_a_model_that_draws_no_class_has_no_correction():
         {"shift": torch.zeros(1)},
         {"weights": torch.full((512, 3), np.nan)},
         {"weights": torch.zeros(512, 2)},
+        {"weights": torch.zeros(510, 3)},
+        {"phases": [torch.zeros(4, 256), torch.zeros(3, 256)]},
+        {"phases": [torch.zeros(4, 256).short(), torch.zeros(3, 255).short()]},
     ],
 )
 def test_a_malformed_correction_is_refused(part):

@@ -80,7 +80,12 @@ class ClassCorrection:
         shapes = self.weights.shape[1:] == self.shift.shape == (k,)
         values = torch.cat([self.weights, self.shift.unsqueeze(0)]) if shapes else None
         are_cells = self.classes.dtype == torch.long and len(self.classes.unique()) == k
-        if not (values is not None and values.isfinite().all() and are_cells):
+        are_phases = all(
+            part.dtype == torch.int16 and part.shape[1:] == (len(self.weights) / 2,)
+            for part in self.phases
+        )
+        is_finite = values is not None and values.isfinite().all()
+        if not (is_finite and are_cells and are_phases):
             raise ValueError("no correction of classes")
 
     def offsets(self, codes: Tensor) -> Tensor:
@@ -121,8 +126,8 @@ class ClassCorrection:
         shares : Tensor of shape (n or 1, n_cells), optional
             Log of the part of every cell of the first column that is allowed.
         afresh : bool, default=False
-            Whether no class depends on the one before: of rows that differ in weight
-            only, the class then is right whichever is taken.
+            Whether no class depends on the one before, so that of rows that differ in
+            their class alone any can be chosen.
 
         Returns
         -------
