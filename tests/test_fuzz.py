@@ -151,7 +151,7 @@ def categories(n):
 
 
 def as_index(levels):
-    return pd.Index(as_array(levels, object))
+    return pd.Index(as_array(levels, object), dtype=object)
 
 
 def dated(n):

@@ -174,8 +174,9 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
     table = np.empty(len(levels) + 1, dtype=object)
     table[:-1] = levels
     if isinstance(dtype, pd.CategoricalDtype):
-        table[~pd.Series(table).isin(dtype.categories)] = None
-    elif not pd.api.types.is_object_dtype(dtype):
+        places = dtype.categories.get_indexer(pd.Index(table, dtype=object))
+        return pd.Series(pd.Categorical.from_codes(places[positions], dtype=dtype))
+    if not pd.api.types.is_object_dtype(dtype):
         table[-1] = np.nan if isinstance(dtype, np.dtype) else pd.NA
     series = pd.Series(table[positions], dtype=object)
     if pd.api.types.is_float_dtype(dtype):

@@ -133,7 +133,10 @@ def labels(names: Sequence[Hashable]) -> pd.Index:
     """Return names as an index, without converting any to the type of another."""
     index = pd.Index(objects(names), dtype=object, tupleize_cols=False)
     is_mixed = pd.api.types.infer_dtype(index, skipna=False).startswith("mixed")
-    return index if is_mixed else index.infer_objects()
+    try:
+        return index if is_mixed else index.infer_objects()
+    except UnicodeEncodeError:  # Arrow, by pandas 3, has no lone surrogates
+        return index
 
 
 def select_columns(frame: Any, names: Sequence[Hashable]) -> Any:

@@ -1900,7 +1900,7 @@ MUTANTS = (
         "keys compared as pandas compares all of them",
         keys_compared_by_pandas,
         partial(
-            test_sequences.test_a_key_of_any_kind_changes_the_step_of_no_other, None
+            test_sequences.test_a_key_of_any_kind_changes_the_step_of_no_other, b"a"
         ),
     ),
     Mutant(
