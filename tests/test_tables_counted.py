@@ -20,6 +20,7 @@ from dpgenerative import (
     Schema,
     load,
 )
+from dpgenerative.fitting import workload
 from dpgenerative.fitting.workload import (
     MOST_LARGER,
     MOST_TABLES,
@@ -148,6 +149,31 @@ def test_an_autoencoder_chooses_among_more_pairs(monkeypatch):
         synthesizer = kind(n_steps=1).set_params(architecture__table_budget=0.3)
         synthesizer.fit(pd.DataFrame(bits).add_prefix("b"))
     assert numbers == [MOST_TABLES + MOST_LARGER, MOST_PAIRS + MOST_LARGER]
+
+
+def test_tables_with_cuts_are_compared_as_they_are_counted(monkeypatch):
+    # In more groups than are counted, a large table costs more than it shows.
+    released, compared = [], []
+
+    def replace(self, place, candidate, own=Comparison.replace):
+        compared.append(candidate.table)
+        own(self, place, candidate)
+
+    def counted(codes, tables, *rest, own=workload.release_counts):
+        released.extend(tables)
+        return own(codes, tables, *rest)
+
+    monkeypatch.setattr(Comparison, "replace", replace)
+    monkeypatch.setattr(workload, "release_counts", counted)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.uniform(-1, 1, (20_000, 6)), columns=list("abcdef"))
+    frame["odd"] = (frame > -0.4).sum(axis=1) % 2 == 1
+    numbers = [Column(name, "continuous", lower=-1, upper=1) for name in "abcdef"]
+    schema = Schema([*numbers, Column("odd", "boolean")])
+    DPHFlowSynthesizer(2.0, schema=schema, n_steps=1, random_state=0).fit(frame)
+    whole = [table for table in released if len(table.columns) == 7]
+    assert [table.shape for table in whole] == [(2,) * 7]
+    assert (2,) * 7 in [table.shape for table in compared]
 
 
 def test_tables_asked_for_are_counted_in_any_case():

@@ -236,7 +236,8 @@ class Measurement:
         """Release what tables show; return the columns of those worth counting.
 
         Beside those wanted, as many are counted as bring the model closest in all,
-        those first that would bring it closest alone. Two of the larger are cut.
+        those first that would bring it closest alone. Two of the larger are cut, and
+        compared in no more groups than are counted.
         """
         places = [i for i, table in enumerate(tables) if table.columns in wanted]
         others = [i for i in range(len(tables)) if i not in places]
@@ -249,15 +250,17 @@ class Measurement:
         comparison = Comparison(self.codes, expected, self.plan, self.mechanisms)
         chosen = comparison.choose(places, among)
         cuts = {i: uncut(tables[i].columns) for i in chosen}
-        new = chosen[len(places) :]
+        new, noise = chosen[len(places) :], count_multiplier(self.plan, share)
         for i in [i for i in new if len(tables[i].columns) > 2][:MOST_CUT]:
-            cuts[i] = self._cut(comparison, tables[i].columns, pool)
-            table = self._scored(tables[i].columns, cuts[i])
+            columns = tables[i].columns
+            cuts[i] = self._cut(comparison, columns, pool)
+            counted = self._sizes([self.facts[j] for j in columns], noise)
+            sizes = [min(n, SCORED_GROUPS[len(columns)]) for n in counted]
+            table = self._table(columns, sizes, cuts[i])
             comparison.replace(i, *self._expected([table], pool))
         released = comparison.release(chosen)
-        by_counts = MEAN_DEVIATION * count_multiplier(self.plan, share)
         costs = {
-            i: by_counts * math.prod(comparison.candidates[i].table.shape)
+            i: MEAN_DEVIATION * noise * math.prod(comparison.candidates[i].table.shape)
             for i in chosen
         }
         best = _worth_counting(released, costs, places)
