@@ -151,7 +151,7 @@ def test_an_autoencoder_chooses_among_more_pairs(monkeypatch):
     assert numbers == [MOST_TABLES + MOST_LARGER, MOST_PAIRS + MOST_LARGER]
 
 
-def test_tables_with_cuts_are_compared_as_they_are_counted(monkeypatch):
+def test_tables_with_cuts_are_compared_as_one_table_is_counted(monkeypatch):
     # In more groups than are counted, a large table costs more than it shows.
     released, compared = [], []
 

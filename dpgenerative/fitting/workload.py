@@ -38,7 +38,7 @@ from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 SCORED_GROUPS = {2: 20, 3: 4, 4: 4, 5: 4, 6: 4, 7: 4}
-"""Groups per column in which tables of so many columns are compared."""
+"""Groups per column in which tables of so many columns are compared, at most."""
 CUT_GROUPS = 64
 """Groups between which a column may be cut."""
 MOST_CUT = MOST_CUTS // max(SCORED_GROUPS)
@@ -208,8 +208,8 @@ class Measurement:
         groups = (grouping(self.facts[j], n, cut).numpy() for j, n, cut in parts)
         return Table(columns, tuple(groups))
 
-    def _scored(self, columns: Columns, cuts: Cuts | None = None) -> Table:
-        return self._table(columns, [SCORED_GROUPS[len(columns)]] * len(columns), cuts)
+    def _scored(self, columns: Columns) -> Table:
+        return self._table(columns, [SCORED_GROUPS[len(columns)]] * len(columns))
 
     def _expected(self, tables: Sequence[Table], pool: np.ndarray) -> list[Candidate]:
         """Return tables with the numbers of rows that the model lets expect."""
@@ -237,7 +237,7 @@ class Measurement:
 
         Beside those wanted, as many are counted as bring the model closest in all,
         those first that would bring it closest alone. Two of the larger are cut, and
-        compared in no more groups than are counted.
+        compared in no more groups than are counted of one table.
         """
         places = [i for i, table in enumerate(tables) if table.columns in wanted]
         others = [i for i in range(len(tables)) if i not in places]
