@@ -690,16 +690,17 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     monkeypatch.setattr(
         DPVAESynthesizer, "_mechanisms", lambda self, s: Door(s.counts, s.gradients)
     )
-    fit = fitted(architecture__latent_distribution="mixture")
+    mixture = {"architecture__latent_distribution": "mixture"}
+    fit = fitted(**mixture, architecture__latent_dim=6)
     assert isinstance(fit._model.latent_distribution, GaussianMixture)
     multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
     plan = fit.privacy_.plan
     assert joint_multiplier(multipliers) == pytest.approx(plan.multiplier(LATENTS))
     assert np.isfinite(fit.score(table(50)))
     stds.clear()
-    fitted()
+    fitted(architecture__latent_dim=6)
     assert stds[0] / math.sqrt(3) == pytest.approx(plan.multiplier(LATENTS))
-    fitted(architecture__latent_distribution="mixture", architecture__prior_budget=0)
+    fitted(**mixture, architecture__latent_dim=6, architecture__prior_budget=0)
     assert len(stds) == 1
 
 
@@ -844,7 +845,7 @@ def test_the_baselines_clip_flat():
 
 @pytest.mark.parametrize(
     ("n_rows", "epsilon", "units", "latents"),
-    [(100, 1.0, 16, 4), (1000, 1.0, 64, 6), (100, None, 64, 6)],
+    [(100, 1.0, 16, 4), (1000, 1.0, 64, 4), (1000, 2.0, 64, 5), (100, None, 64, 6)],
 )
 def test_the_size_follows_rows_and_epsilon(n_rows, epsilon, units, latents):
     model = fitted(table(n_rows), epsilon=epsilon)._model
