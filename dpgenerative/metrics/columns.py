@@ -187,8 +187,16 @@ def common_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
 def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), column.cat.categories.astype(object)
+    values = column.astype(object)
+    if pd.api.types.infer_dtype(values, skipna=True) == "string":
+        # Not by pandas, to which lone surrogates are now equal, now different.
+        places: dict[str, int] = {}
+        codes = np.full(len(values), -1)
+        present = values.notna().to_numpy()
+        codes[present] = [places.setdefault(x, len(places)) for x in values[present]]
+        return codes, pd.Index(list(places), dtype=object)
     try:
-        codes, levels = pd.factorize(column.astype(object))
+        codes, levels = pd.factorize(values)
     except TypeError:  # no hash
         raise TypeError(
             f"Column {column.name!r} has values, such as lists, that no metric can "
