@@ -117,20 +117,6 @@ def test_classes_given_all_other_columns_follow_the_density_without_weights():
     assert (shares - wanted / wanted.sum()).abs().sum() / 2 < 0.02
 
 
-def test_columns_that_do_not_vary_can_be_beside_classes():
-    phases = draw_phases([facts(5), facts(1)], torch.Generator().manual_seed(1))
-    codes = torch.zeros(2**14, 2, dtype=torch.long)
-    codes[:, 0] = torch.multinomial(facts(5).masses, len(codes), replacement=True)
-    member = torch.nn.functional.one_hot(codes[:, 0], 5).double()
-    sums = (member.T @ features_of(codes, phases).double()).numpy()
-    first = facts(5).masses.log()
-    for n in (10**3, 10**6):
-        shares, std = sums * (n / len(codes)), 1e-3
-        args = codes, facts(5), phases, shares, std, n
-        made = fit_correction(lambda x: first[x[:, 0]], *args)
-        assert made.offsets(codes[:1]).std() < 0.1
-
-
 def fitted_to(model, of, std, n=50_000):
     """Return the correction of a model by the embeddings of another, and its rows."""
     parts = [facts(k) for k in SIZES]
