@@ -40,12 +40,14 @@ FREQUENCY = 2.0
 MOST_COEFFICIENTS = 600
 """Of all classes together, for leading principal components of the features."""
 FITTED, INFORMED = 2**15, 2**14
-"""Rows drawn for the fit, and those of them for the information matrix."""
+"""Rows drawn for the fit, and those of them for matrices of second moments."""
 LARGEST_SCORE = 3.0
 """Standard deviations that stand for the ends of an ordered column."""
 ROWS = 2**12
 """Rows whose classes are drawn at a time."""
 N_ITERATIONS = 60
+LEAST_GAIN = 1e-8
+"""In nats per row: less is beyond single precision."""
 LEAST_INFORMATION = 1e-7
 """Of the largest eigenvalue: smaller ones are rounding."""
 SPREADS = torch.logspace(-2, 1, 31)
@@ -252,7 +254,7 @@ def fit_correction(
         return None
     log_probs = log_probs_of_classes(log_prob, codes, classes)
     inputs = features_of(codes, phases)
-    _, axes = torch.linalg.eigh(inputs.T @ inputs)
+    _, axes = torch.linalg.eigh(inputs[:INFORMED].T @ inputs[:INFORMED])
     axes = axes[:, -(MOST_COEFFICIENTS // len(classes)) :]
     inputs = inputs @ axes
     n = n_rows * float(masses.sum())
@@ -317,7 +319,9 @@ def _fit(
     prior[0] = 0.5
     posterior = (fits + prior.log()).softmax(0)
     rest = posterior @ (v / variances)
-    scaled = (vectors * ((1 - rest).clamp(min=0) / (h * rest)).sqrt()).float()
+    # Scaled so that the second derivatives at 0 are about 1.
+    scaled = (vectors * ((1 - rest).clamp(min=0) / h).sqrt()).float()
+    rest = rest.float()
 
     def objective(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Return what is minimised, and its gradient."""
@@ -331,10 +335,11 @@ def _fit(
         else:
             total, shares = weights.double() @ totals, weights
         gaps = (shares.unsqueeze(1) * logits.softmax(1)).T @ inputs - released
-        loss = total - (own * released).sum() + steps.square().sum() / 2
-        return loss.item(), (scaled.T @ gaps.flatten() + steps).double().numpy()
+        penalty = rest * steps
+        loss = total - (own * released).sum() + penalty @ steps / 2
+        return loss.item(), (scaled.T @ gaps.flatten() + penalty).double().numpy()
 
-    options = {"maxiter": N_ITERATIONS, "ftol": 1e-12, "gtol": 1e-8}
+    options = {"maxiter": N_ITERATIONS, "ftol": LEAST_GAIN}
     start = np.zeros(len(h))
     best = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
     return (scaled @ torch.from_numpy(best).float()).view(released.shape).T
@@ -349,16 +354,19 @@ def _information(
     of a row is the sum of both, or one of them for coefficients `of_rows`.
     """
     k, m = probs.shape[1], inputs.shape[1]
-    own, shared = torch.zeros(2, k, m, k, m, dtype=torch.float64)
+    shared = torch.zeros(k, m, k, m, dtype=torch.float64)
     for a, b in combinations_with_replacement(range(k), 2):
-        share = probs[:, a] * weights
-        for whole, other in (own, float(a == b) - probs[:, b]), (shared, probs[:, b]):
-            part = (inputs * (share * other).unsqueeze(1)).T @ inputs
-            whole[a, :, b], whole[b, :, a] = part, part.T
+        share = (probs[:, a] * probs[:, b] * weights).unsqueeze(1)
+        part = (inputs * share).T @ inputs
+        shared[a, :, b], shared[b, :, a] = part, part.T
     mean = ((probs * weights.unsqueeze(1)).T @ inputs).flatten().double()
     between = shared.view(k * m, k * m) - torch.outer(mean, mean)
     if of_rows:
         return between, between
+    own = -shared
+    for a in range(k):
+        share = (probs[:, a] * (1 - probs[:, a]) * weights).unsqueeze(1)
+        own[a, :, a] = (inputs * share).T @ inputs
     # Along these, features move as they do with the classes' shares.
     moves = torch.zeros(k, m, k)
     for b in range(k):
