@@ -194,6 +194,16 @@ def test_an_untrained_model_is_the_product_of_the_marginals():
     assert torch.allclose(exact(model), torch.tensor(expected).double(), atol=1e-5)
 
 
+def gap_of_shares(codes):
+    """Return the largest distance of a cell's share from its released mass."""
+    return max(
+        (torch.bincount(part, minlength=len(f.masses)) / len(part) - f.masses)
+        .abs()
+        .max()
+        for part, f in zip(codes.T, FACTS, strict=True)
+    )
+
+
 @pytest.mark.parametrize("latent_dim", [1, 3])
 def test_samples_follow_the_model(latent_dim):
     model, n = make_vae(latent_dim).float(), 40_000
@@ -215,6 +225,31 @@ def test_cells_are_drawn_not_picked():
     expected = log_probs(model, z[:1])[0].exp()[0]
     shares = torch.bincount(codes[:, 0], minlength=5) / len(z)
     assert torch.allclose(shares, expected.detach(), atol=0.02)
+
+
+def test_a_sample_of_a_raked_model_has_the_released_shares(monkeypatch):
+    model = make_vae(3, scale=2.0).float()
+    model.rake(20_000, generator(3))
+
+    def mean_gap():
+        samples = [model.sample(2_000, generator(seed)) for seed in range(9)]
+        return np.mean([gap_of_shares(codes) for codes in samples])
+
+    gap = mean_gap()
+    monkeypatch.setattr("dpgenerative.models.vae.FEW_RAKED", math.inf)
+    assert gap < mean_gap() / 2
+
+
+def test_few_rows_of_a_raked_model_depend_on_their_latents():
+    model, n = make_vae(1, scale=2.0).float(), 3_000
+    model.rake(20_000, generator(3))
+    z = model.prior.sample(100_000, generator(9))
+    masses = log_decoded(model, z).exp().mean(1).double().numpy()
+    rows = torch.cat([model.sample(3, generator(seed)) for seed in range(n // 3)])
+    counts = np.bincount(rows @ torch.tensor([3, 1]), minlength=15)
+    apart = np.outer(*(masses.reshape(5, 3).sum(axis) for axis in (1, 0))).ravel()
+    near, far = (((counts - n * x) ** 2 / (n * x)).sum() for x in (masses, apart))
+    assert near < chi2.isf(1e-4, 14) < far
 
 
 def test_raking_returns_the_marginals():

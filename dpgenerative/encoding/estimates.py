@@ -14,9 +14,9 @@ from scipy.stats import norm
 PRESENT_NOISE = 2.0
 """Counts below this many standard deviations of their noise count as absent..."""
 PRESENT_SHARE = 1.5e-3
-"""... those of levels that share a cell if they are fewer than this share of all rows,
-too: a level that a sample holds a few times, in one class only, misleads classifiers
-more than its absence."""
+"""... those of levels that share a cell if they are below one, and fewer than this
+share of all rows: a level that a sample holds a few times, in one class only, misleads
+some classifiers more than its absence."""
 NEXT_NOISE = 2.5
 """Magnitudes next to occupied ones are so too with more than this many standard
 deviations."""

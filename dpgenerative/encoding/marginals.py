@@ -200,7 +200,7 @@ class MarginalRelease:
             counts[rare] = estimates.posterior_mean_counts(noisy[rare], self.std, mean)
         totals[cells[~shared]] = counts[~shared]
         least = estimates.PRESENT_NOISE * self.std
-        few = min(least, estimates.PRESENT_SHARE * self._n_estimated)
+        few = min(self.std, estimates.PRESENT_SHARE * self._n_estimated)
         absent = (counts < np.where(shared, few, least)) & ~keeps
         absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.maximum(np.where(absent, 0.0, counts), estimates.UNSEEN)

@@ -24,7 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
+from dpgenerative.encoding.codecs import LARGEST_POSITION
+from dpgenerative.models.cells import (
+    EVEN_BLOCK,
+    CellFacts,
+    Cells,
+    Clamp,
+    Rake,
+    even_points,
+    invert_cdf,
+)
 from dpgenerative.models.divergences import Latents
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.networks import Decoder, Encoder, Shape
@@ -36,6 +45,25 @@ DECODED = 2**20
 """Pixels that are decoded at a time."""
 DRAWN = 2**13
 """Rows that are drawn at a time to compare tables with."""
+FEW_RAKED = 100
+"""Rows of which a sample's own correction is half of what brings its marginals to the
+released ones."""
+
+
+class RakeSample(Rake):
+    """Bring the marginals of one sample near the released ones; the model stays.
+
+    Of n rows it is ``n / (n + FEW_RAKED)`` of the correction: with all of it, the cells
+    of a few rows would not depend on their latents.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(soft=True)
+
+    def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
+        """Return the corrected logits of column j."""
+        correction = self.correction(block.log_masses[block.cells(j)], logits, u)
+        return logits + len(logits) / (len(logits) + FEW_RAKED) * correction
 
 
 class Autoencoder(nn.Module):
@@ -253,6 +281,12 @@ class VAE(Autoencoder):
 
     # Samples --------------------------------------------------------------------
 
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n rows; their marginals are those released if the model is raked."""
+        z = self._sample_latents(n, generator)
+        is_raked = bool(self.cells.raking.any())
+        return self.decode(z, generator, adjust=RakeSample() if is_raked else None)
+
     @torch.no_grad()
     def decode(
         self,
@@ -275,7 +309,7 @@ class VAE(Autoencoder):
         if labels is None:
             labels = self._sample_labels(len(z), generator)
         shape = len(z), self.cells.n_columns
-        draws = torch.rand(shape, generator=generator, device=z.device)
+        draws = even_points(*shape, generator, EVEN_BLOCK).clamp(max=LARGEST_POSITION)
         codes = torch.zeros(shape, dtype=torch.long, device=z.device)
         if self.condition is not None and labels is not None:
             codes[:, self.condition] = labels
@@ -285,7 +319,7 @@ class VAE(Autoencoder):
                 if isinstance(adjust, Rake):
                     adjust.note(codes[:, j])
                 continue
-            logits, u = self._logits(j, part, codes), draws[:, j]
+            logits, u = self._logits(j, part, codes), draws[:, j].to(z)
             if adjust is not None:
                 logits = adjust(self.cells, j, logits, u)
             codes[:, j] = invert_cdf(logits.softmax(1), u)[0]
@@ -311,7 +345,8 @@ class VAE(Autoencoder):
             return None
         base = self.cells.base(self.condition)
         if log_shares is None:
-            return torch.multinomial(base.exp(), n, True, generator=generator)
+            u = even_points(n, 1, generator, n).clamp(max=LARGEST_POSITION)[:, 0]
+            return invert_cdf(base.exp().expand(n, -1), u.to(base))[0]
         masses = (base + log_shares).softmax(1).expand(n, -1)
         return torch.multinomial(masses, 1, generator=generator)[:, 0]
 
