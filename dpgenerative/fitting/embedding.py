@@ -7,6 +7,7 @@ import torch
 
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.workload import rows_drawn
 from dpgenerative.models.embedding import (
     FITTED,
     draw_phases,
@@ -34,7 +35,7 @@ def correct_classes(
     codes: Private[np.ndarray] = rows.map(transformer.encode)
     arrays = [part.numpy() for part in phases]
     sums, std = release_embeddings(codes, arrays, classes.tolist(), plan, mechanisms)
-    drawn = model.pool(FITTED, generator).cpu()
+    drawn = model.pool(rows_drawn(FITTED, facts), generator).cpu()
 
     def log_prob(codes: torch.Tensor) -> torch.Tensor:
         return cast(torch.Tensor, model.first(codes.to(device)).cpu())

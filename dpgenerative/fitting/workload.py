@@ -60,13 +60,20 @@ PAIR_SIZES = (2, 5, 10, 20, 40)
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
 POOL, RAKED = 2**17, 2**16
-"""Rows drawn from the model to compare tables with, and to correct it on."""
+"""Rows drawn from the model to compare tables with, and to correct it on..."""
+CELLS_DRAWN = 2**23
+"""... of which all columns together have no more cells."""
 MEAN_DEVIATION = math.sqrt(2 / math.pi)
 """Mean distance from its mean of a normal of standard deviation 1."""
 
 Columns = tuple[int, ...]
 Cuts = tuple[int | None, ...]
 """Of every column of a table, the first cell above the cut between its groups."""
+
+
+def rows_drawn(n: int, facts: Sequence[CellFacts]) -> int:
+    """Return how many rows are drawn where n are asked for: fewer of many columns."""
+    return min(n, CELLS_DRAWN // len(facts))
 
 
 def check_workload(owner: str, name: str, value: Any) -> None:
@@ -165,11 +172,13 @@ class Measurement:
         chosen, share = {t.columns: uncut(t.columns) for t in tables}, 0.0
         if len(chosen) > max(1, len(set(wanted))):
             share = share_of_choices(self._has_cuts(tables, wanted))
-            pool = model.pool(POOL, generator, given(POOL)).cpu().numpy()
+            n = rows_drawn(POOL, self.facts)
+            pool = model.pool(n, generator, given(n)).cpu().numpy()
             chosen = self._selected(tables, pool, wanted, share)
         if chosen:
             counted = self._counted(chosen, share)
-            model.correct(RAKED, generator, counted, given(RAKED))
+            n = rows_drawn(RAKED, self.facts)
+            model.correct(n, generator, counted, given(n))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public numbers.
