@@ -28,8 +28,9 @@ from dpgenerative.fitting.workload import (
     SIZES,
 )
 from dpgenerative.models import factors
-from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.tables import TABLES, Comparison
 from dpgenerative.synthesizers.vae import MOST_PAIRS
 from tests.test_flow import (
@@ -174,6 +175,20 @@ def test_tables_with_cuts_are_compared_as_one_table_is_counted(monkeypatch):
     whole = [table for table in released if len(table.columns) == 7]
     assert [table.shape for table in whole] == [(2,) * 7]
     assert (2,) * 7 in [table.shape for table in compared]
+
+
+def test_fewer_rows_are_drawn_of_more_columns(monkeypatch):
+    sizes, sample = [], HFlow.sample
+
+    def noted(self, n, *args, **kwargs):
+        sizes.append(n)
+        return sample(self, n, *args, **kwargs)
+
+    monkeypatch.setattr(HFlow, "sample", noted)
+    monkeypatch.setattr(workload, "CELLS_DRAWN", 1200)
+    DPHFlowSynthesizer(3.0, n_steps=1, random_state=0).fit(xor())
+    # To rake; to compare tables, to correct them, and to correct classes.
+    assert sizes == [RAKING_ROWS, 200, 200, 200]
 
 
 def test_tables_asked_for_are_counted_in_any_case():
