@@ -203,6 +203,8 @@ def traced(monkeypatch):
 class Sobol:
     """Draws on the CPU, as the real one does."""
 
+    MAXDIM = 21201
+
     def __init__(self, dimension, **kwargs):
         self.dimension = dimension
 

@@ -366,6 +366,16 @@ def test_no_five_columns_of_a_sample_depend_by_how_it_is_drawn():
     assert distances.max() < 2 * independent
 
 
+def test_few_points_have_no_columns_alike():
+    # Of 32 points of a Sobol sequence of 50 dimensions, 59 pairs are the same coins.
+    for seed in range(3):
+        points = even_points(32, 50, torch.Generator().manual_seed(seed), TABLE_BLOCK)
+        strata = (points * 32).long().sort(0).values
+        assert (strata == torch.arange(32).unsqueeze(1)).all()
+        coins = np.corrcoef(points.T.numpy() < 0.5) - np.eye(50)
+        assert np.abs(coins).max() < 0.87
+
+
 def p_value(seen, probabilities):
     """Return the p-value of Pearson's test, rare cells taken together."""
     expected = (probabilities / probabilities.sum() * seen.sum()).double()

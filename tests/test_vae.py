@@ -240,6 +240,36 @@ def test_a_sample_of_a_raked_model_has_the_released_shares(monkeypatch):
     assert gap < mean_gap() / 2
 
 
+def test_few_rows_of_a_raked_model_have_rare_cells():
+    facts = [facts_of([0.5, *[0.5 / 400] * 400])]
+    model = VAE(
+        facts, n_basis=2, hidden_units=6, latent_dim=1, prior=NormalPrior(1), beta=1.0,
+        generator=generator(),
+    )  # fmt: skip
+    model.cells.raking += 1e-6
+    rows = torch.cat([model.sample(30, generator(seed)) for seed in range(100)])
+    assert abs((rows > 0).float().mean() - 0.5) < 0.03
+
+
+def test_cells_are_even_among_rows_of_one_latent():
+    model, n = make_vae(3).float(), 2_000
+    rows = model.decode(torch.ones(n, 3), generator(1))
+    masses = [x.exp()[0] for x in log_probs(model, torch.ones(1, 3))]
+    for part, mass in zip(rows.T, masses, strict=True):
+        seen = torch.bincount(part, minlength=len(mass))
+        assert (seen - n * mass).abs().max() < 6
+
+
+def test_labels_follow_their_marginal():
+    model = VAE(
+        FACTS, n_basis=2, hidden_units=6, latent_dim=2, prior=NormalPrior(2), beta=1.0,
+        generator=generator(), condition=0,
+    )  # fmt: skip
+    for n in (100, 5_000):
+        seen = torch.bincount(model.sample(n, generator(2))[:, 0], minlength=5)
+        assert (seen - n * FACTS[0].masses).abs().max() <= 3
+
+
 def test_few_rows_of_a_raked_model_depend_on_their_latents():
     model, n = make_vae(1, scale=2.0).float(), 3_000
     model.rake(20_000, generator(3))

@@ -61,7 +61,7 @@ CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
 POOL, RAKED = 2**17, 2**16
 """Rows drawn from the model to compare tables with, and to correct it on..."""
-CELLS_DRAWN = 2**23
+CELLS_DRAWN = 2**24
 """... of which all columns together have no more cells."""
 MEAN_DEVIATION = math.sqrt(2 / math.pi)
 """Mean distance from its mean of a normal of standard deviation 1."""
@@ -73,7 +73,7 @@ Cuts = tuple[int | None, ...]
 
 def rows_drawn(n: int, facts: Sequence[CellFacts]) -> int:
     """Return how many rows are drawn where n are asked for: fewer of many columns."""
-    return min(n, CELLS_DRAWN // len(facts))
+    return max(1, min(n, CELLS_DRAWN // len(facts)))
 
 
 def check_workload(owner: str, name: str, value: Any) -> None:

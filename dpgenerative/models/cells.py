@@ -29,16 +29,17 @@ PLACE_GROUPS = 32
 """Groups of cells of places that have an indicator of their own."""
 LEAST_WEIGHT = 1e-30
 MOST_CELLS = 2048
-"""Cells whose products are made once a step: as many as a usual batch has rows."""
+"""Cells whose products are made once a step: the rows of a usual batch."""
 LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
 RAKING_ROWS = 2**15
 """Rows drawn from a model on which it is raked."""
 EVEN_BLOCK = 2**14
-"""Points of one Sobol sequence. Of five of its dimensions half the space may be empty,
-however many points it has; of several sequences less is."""
+"""Points of one Sobol sequence: of any, five dimensions may leave half of it empty."""
 TABLE_BLOCK = 2**12
 """The same where tables of many columns are compared and corrected."""
+FEW_POINTS = 2**9
+"""Of fewer, two of many dimensions of a sequence can be the same, or opposites."""
 
 
 @dataclass(frozen=True)
@@ -176,20 +177,23 @@ def even_points(n: int, d: int, generator: torch.Generator, block: int) -> Tenso
     """Return points that fill the unit cube more evenly than independent ones, (n, d).
 
     Scrambled Sobol sequences of `block` points, all but the first with their dimensions
-    in another order. The points are in random order.
+    in another order; of fewer than `FEW_POINTS`, independent strata of every dimension.
+    The points are in random order.
     """
-    device, blocks = generator.device, []
+    on: dict[str, Any] = {"generator": generator, "device": generator.device}
+    blocks = []
     for start in range(0, max(n, 1), block):
-        seed = torch.randint(2**31, (1,), generator=generator, device=device)
-        sobol = SobolEngine(d, scramble=True, seed=int(seed))
-        points = sobol.draw(min(block, n - start), dtype=torch.float64)
-        if start:
-            points = points[
-                :, torch.randperm(d, generator=generator, device=device).cpu()
-            ]
-        blocks.append(points)
-    order = torch.randperm(n, generator=generator, device=device).cpu()
-    return torch.cat(blocks)[order].to(device)
+        size = min(block, n - start)
+        if size < FEW_POINTS or d > SobolEngine.MAXDIM:
+            draws = torch.rand(2, size, d, **on).double()
+            blocks.append(((draws[0].argsort(0) + draws[1]) / size).cpu())
+            continue
+        seed = int(torch.randint(2**31, (1,), **on))
+        sobol = SobolEngine(d, scramble=True, seed=seed)
+        points = sobol.draw(size, dtype=torch.float64)
+        blocks.append(points[:, torch.randperm(d, **on).cpu()] if start else points)
+    points = torch.cat(blocks)[torch.randperm(n, **on).cpu()]
+    return points.clamp(max=LARGEST_POSITION).to(generator.device)
 
 
 def invert_cdf(masses: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -440,11 +444,11 @@ class Rake:
     def correction(self, target: Tensor, logits: Tensor, u: Tensor) -> Tensor:
         """Return what brings a column's marginal to the target, a logarithm."""
         weights = (logits - logits.amax(1, keepdim=True)).exp()
-        correction = torch.zeros_like(target)
+        least, correction = 0.1 / len(logits), torch.zeros_like(target)
         for _ in range(self.n_rounds):
             masses = self._marginal(weights, correction.exp(), u)
-            gap = target - masses.clamp(min=0.1 / len(logits)).log()
-            correction += gap.clamp(-2, 2)
+            gap = target.exp().clamp(min=least) / masses.clamp(min=least)
+            correction += gap.log().clamp(-2, 2)
         return correction
 
     def _marginal(self, weights: Tensor, factors: Tensor, u: Tensor) -> Tensor:

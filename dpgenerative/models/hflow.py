@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import (
     EVEN_BLOCK,
@@ -306,8 +305,8 @@ class HFlow(nn.Module):
         closer to the model's. A `Clamp` needs an `exact` model, and so do cells that
         are `clamped` (`AnchoredBlock.invert`).
         """
-        points = even_points(n, self.first.n_columns, generator, block)
-        v = points.to(self.first.log_masses).clamp(max=LARGEST_POSITION)
+        v = even_points(n, self.first.n_columns, generator, block)
+        v = v.to(self.first.log_masses)
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         if adjust is not None or clamped is not None:

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.models.cells import (
     EVEN_BLOCK,
     CellFacts,
@@ -309,7 +308,7 @@ class VAE(Autoencoder):
         if labels is None:
             labels = self._sample_labels(len(z), generator)
         shape = len(z), self.cells.n_columns
-        draws = even_points(*shape, generator, EVEN_BLOCK).clamp(max=LARGEST_POSITION)
+        draws = even_points(*shape, generator, EVEN_BLOCK).to(z)
         codes = torch.zeros(shape, dtype=torch.long, device=z.device)
         if self.condition is not None and labels is not None:
             codes[:, self.condition] = labels
@@ -319,7 +318,7 @@ class VAE(Autoencoder):
                 if isinstance(adjust, Rake):
                     adjust.note(codes[:, j])
                 continue
-            logits, u = self._logits(j, part, codes), draws[:, j].to(z)
+            logits, u = self._logits(j, part, codes), draws[:, j]
             if adjust is not None:
                 logits = adjust(self.cells, j, logits, u)
             codes[:, j] = invert_cdf(logits.softmax(1), u)[0]
@@ -345,8 +344,8 @@ class VAE(Autoencoder):
             return None
         base = self.cells.base(self.condition)
         if log_shares is None:
-            u = even_points(n, 1, generator, n).clamp(max=LARGEST_POSITION)[:, 0]
-            return invert_cdf(base.exp().expand(n, -1), u.to(base))[0]
+            u = even_points(n, 1, generator, EVEN_BLOCK)[:, 0].to(base)
+            return invert_cdf(base.exp().expand(n, -1), u)[0]
         masses = (base + log_shares).softmax(1).expand(n, -1)
         return torch.multinomial(masses, 1, generator=generator)[:, 0]
 
