@@ -38,7 +38,7 @@ EVEN_BLOCK = 2**14
 """Points of one Sobol sequence: of any, five dimensions may leave half of it empty."""
 TABLE_BLOCK = 2**12
 """The same where tables of many columns are compared and corrected."""
-FEW_POINTS = 2**9
+FEW_POINTS = 2**8
 """Of fewer, two of many dimensions of a sequence can be the same, or opposites."""
 
 
