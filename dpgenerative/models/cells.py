@@ -38,8 +38,8 @@ EVEN_BLOCK = 2**14
 """Points of one Sobol sequence: of any, five dimensions may leave half of it empty."""
 TABLE_BLOCK = 2**12
 """The same where tables of many columns are compared and corrected."""
-FEW_POINTS = 2**8
-"""Of fewer, two of many dimensions of a sequence can be the same, or opposites."""
+LEAST_POINTS = 6
+"""Per dimension: in sequences of fewer, some dimensions are the same, or opposites."""
 
 
 @dataclass(frozen=True)
@@ -177,14 +177,14 @@ def even_points(n: int, d: int, generator: torch.Generator, block: int) -> Tenso
     """Return points that fill the unit cube more evenly than independent ones, (n, d).
 
     Scrambled Sobol sequences of `block` points, all but the first with their dimensions
-    in another order; of fewer than `FEW_POINTS`, independent strata of every dimension.
-    The points are in random order.
+    in another order; of fewer than `LEAST_POINTS` a dimension, independent strata of
+    all. The points are in random order.
     """
     on: dict[str, Any] = {"generator": generator, "device": generator.device}
     blocks = []
     for start in range(0, max(n, 1), block):
         size = min(block, n - start)
-        if size < FEW_POINTS or d > SobolEngine.MAXDIM:
+        if size < LEAST_POINTS * d or d > SobolEngine.MAXDIM:
             draws = torch.rand(2, size, d, **on).double()
             blocks.append(((draws[0].argsort(0) + draws[1]) / size).cpu())
             continue
