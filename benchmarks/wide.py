@@ -76,7 +76,8 @@ CASES: dict[str, Callable[[], pd.DataFrame]] = {
 def _correlations(frame: pd.DataFrame) -> np.ndarray:
     """Return Spearman's correlations; of labels, by their place in the list."""
     codes = frame.apply(lambda x: x.cat.codes if x.dtype == "category" else x)
-    return np.corrcoef(codes.astype(float).rank().to_numpy().T)
+    ranks = codes.astype(float).rank()  # missing where noise let some seem so
+    return np.corrcoef(ranks.fillna(ranks.mean()).to_numpy().T)
 
 
 def run(name: str) -> dict[str, Any]:
