@@ -296,6 +296,8 @@ class VAE(Autoencoder):
     ) -> Tensor:
         """Draw the cells of one row per point z, (n, d): drawn, not the likeliest.
 
+        Every row follows the model; together they are more even than independent ones.
+
         Parameters
         ----------
         z : Tensor of shape (n, k)
