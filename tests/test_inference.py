@@ -352,6 +352,18 @@ def test_lost_relations_are_named():
     assert "r0 are relations of which refits lose" in " ".join(result.cautions())
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.0])
+def test_rounding_is_no_relation(spread):
+    """Shuffled columns are added up in another order."""
+    draws = pd.DataFrame({"r0": 1.0 + spread * np.array([-1.0, 0.5, 1.0])})
+    rounded = {"alone_truth": pd.Series({"r0": np.nextafter(1.0, 2.0)})}
+    rounded["alone_replicates"] = draws * (1 - 2**-52)
+    result = made([1.0], [1.0], draws, **rounded)
+    assert result.retained.item() == 1
+    same = made([1.0], [1.0], draws).interval()
+    pd.testing.assert_frame_equal(result.interval(), same)
+
+
 def test_shuffled_columns_keep_their_values_and_lose_each_other(fitted):
     rows = session.drawn(fitted, 500, 0)
     (mixed,) = session.shuffled(fitted, rows, 1)

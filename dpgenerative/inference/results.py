@@ -85,8 +85,14 @@ class Bootstrap:
         return self.retained <= LEAST_RETAINED
 
     def _relations(self) -> tuple[pd.Series, pd.DataFrame]:
-        """Return what relations add to results: in truth, and in refits."""
+        """Return what relations add to results: in truth, and in refits.
+
+        Shuffled columns are added up in another order: what differs by rounding alone
+        is no relation.
+        """
+        rounding = np.maximum(1e-9 * self.truth.abs(), 1e-6 * self.replicates.std())
         own = (self.truth - self.alone_truth).fillna(0.0)
+        own = own.mask(own.abs() <= rounding, 0.0)
         made = self.replicates - self.alone_replicates
         return own, made.mask(np.broadcast_to(own == 0, made.shape), 0.0)
 
