@@ -117,6 +117,7 @@ def bootstrap(
     return Bootstrap(
         estimate, error, truth, replicates, errors, resampled,
         last, first, shuffled, size, lost_notes(synthesizer, people),
+        session.has_relations(synthesizer),
     )  # fmt: skip
 
 

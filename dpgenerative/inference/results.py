@@ -53,6 +53,8 @@ class Bootstrap:
         Rows of every sample.
     notes : tuple of str
         What the synthesizer has lost, so that no interval shows it.
+    is_related : bool
+        Whether it has learned how columns go together; if not, nothing is known of it.
     """
 
     estimate: pd.Series
@@ -66,6 +68,7 @@ class Bootstrap:
     alone_replicates: pd.DataFrame
     n_rows: int
     notes: tuple[str, ...] = field(default=())
+    is_related: bool = True
 
     @property
     def retained(self) -> pd.Series:
@@ -81,8 +84,9 @@ class Bootstrap:
 
     @property
     def _is_lost(self) -> pd.Series:
-        """Whether refits lose so much of a relation that nothing is known of it."""
-        return self.retained <= LEAST_RETAINED
+        """Whether so much of a relation is lost that nothing is known of it."""
+        is_relation = self._relations()[0] != 0
+        return is_relation & ~(self.is_related & (self.retained > LEAST_RETAINED))
 
     def _relations(self) -> tuple[pd.Series, pd.DataFrame]:
         """Return what relations add to results: in truth, and in refits.
@@ -151,10 +155,10 @@ class Bootstrap:
         method : {"normal", "basic", "studentised"}, default="normal"
             "normal": the estimate less its bias, plus and minus a quantile of Student's
             distribution times the standard error (over the share `retained` of a
-            relation; without bounds where three quarters are lost). "basic": by
-            quantiles of the replicates (Davison and Hinkley 1997, section 5.2), which
-            take a few hundred refits. "studentised": by quantiles of their deviations
-            in their own standard errors, if the statistic returns these.
+            relation; without bounds where it is lost, or three quarters of it).
+            "basic": by quantiles of the replicates (Davison and Hinkley 1997, section
+            5.2), which take a few hundred refits. "studentised": by quantiles of their
+            deviations in their own standard errors, if the statistic returns these.
 
         Returns
         -------
@@ -202,9 +206,8 @@ class Bootstrap:
             "have a bias beyond two standard errors: refits lose what they measure": (
                 (bias > MOST_BIASED * error) & (error > 0)
             ),
-            "are relations of which refits lose three quarters: nothing can be said": (
-                self._is_lost
-            ),
+            "are relations that are lost, or three quarters of them: nothing can be "
+            "said": self._is_lost,
         }
         listed = [
             f"{', '.join(map(str, flag.index[flag]))} {what}."

@@ -351,6 +351,12 @@ def learns_relations(fitted: Any) -> bool:
     return outlook(fitted.privacy_.plan, n_columns) == "good"
 
 
+def has_relations(fitted: Any) -> bool:
+    """Return whether a whole model was trained, or tables of columns counted."""
+    is_whole = fitted.n_steps_ and not fitted._settings.get("ordered_only")
+    return bool(is_whole or getattr(fitted, "tables_", ()))
+
+
 def codecs_of(fitted: Any) -> Any:
     """Return how every column of a table is read and written."""
     return fitted._transformer.codecs
