@@ -23,7 +23,7 @@ from sklearn.model_selection import train_test_split
 from dpgenerative import metrics
 from dpgenerative._files import locked
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option, count, refuse
+from dpgenerative._validation import check_option, count, number, refuse
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.features import encode_features
 from dpgenerative.study import generators
@@ -301,7 +301,7 @@ def privacy_utility_tradeoff(
     Autoencoders under Membership Inference" (2022), figure 1.
     """
     X, y, classes, target = _read(X, y)
-    check_number(OWNER, "test_size", test_size, low=0, high=1)
+    number(low=0, high=1)(OWNER, "test_size", test_size)
     count()(OWNER, "n_draws", n_draws)
     count()(OWNER, "n_attacked", n_attacked)
     count(also=[None])(OWNER, "n_synthetic", n_synthetic)
@@ -317,11 +317,9 @@ def privacy_utility_tradeoff(
     for name, values in {**grid, "seed": seeds}.items():
         if np.ndim(values) != 1:
             refuse(OWNER, f"{name}s", "must be a list of numbers", values)
-    for name, values in grid.items():
+        check = count(0) if name == "seed" else number(low=0)
         for each in values:
-            check_number(OWNER, f"{name}s", each, low=0)
-    for each in seeds:
-        count(0)(OWNER, "seeds", each)
+            check(OWNER, f"{name}s", each)
     if len(set(seeds)) < len(seeds):
         refuse(OWNER, "seeds", "must be different numbers", seeds)
     settings = _settings(estimator, grid, local or {}, seeds)
