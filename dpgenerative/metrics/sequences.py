@@ -216,10 +216,8 @@ class _People:
             np.bincount(each.sizes, minlength=most) / max(len(each.sizes), 1)
             for each in (real, self)
         ]
-        yield (
-            ("rows per person (distance)", ""),
-            float(np.abs(np.subtract(*shares)).sum() / 2),
-        )
+        apart = float(np.abs(np.subtract(*shares)).sum() / 2)
+        yield ("rows per person (distance)", ""), apart
         for name, column in real.rows.items():
             if not is_number(column) and column.nunique() <= MOST_LEVELS:
                 chains = [each._chain(name) for each in (real, self)]
