@@ -253,23 +253,19 @@ def _calendar(real: pd.Series, other: pd.Series) -> Iterator[Entry]:
     seconds = [values[~np.isnan(values)].astype(np.int64) for values in both]
     if not all(map(len, seconds)):
         return
-    days_only = not (seconds[0] % (PER_DAY["s"])).any()
+    if not (seconds[0] % PER_DAY["s"]).any():
+        del parts["hours"]
     for name, part in parts.items():
-        if name == "hours" and days_only:
-            continue
-        shares = [np.bincount(part(s), minlength=24) / len(s) for s in seconds]
-        distance = np.abs(shares[0] - shares[1]).sum() / 2
-        p = shares[0]
+        p, q = (np.bincount(part(s), minlength=24) / len(s) for s in seconds)
+        distance = np.abs(p - q).sum() / 2
         # Mean distance of a multinomial sample from its shares (normal approximation).
         chance = np.sqrt(p * (1 - p) / len(seconds[0]) * 2 / np.pi).sum() / 2
         yield name, (real.name,), 0.0, distance, distance / chance
 
 
 def _combinations(first: Column, second: Column) -> Entry:
-    width = 1 + max(values.max(initial=0) for values in second[1:])
-    own, made = (
-        a * (width + 1) + b for a, b in zip(first[1:], second[1:], strict=True)
-    )
+    width = 2 + max(values.max(initial=0) for values in second[1:])
+    own, made = (a * width + b for a, b in zip(first[1:], second[1:], strict=True))
     share = float(np.mean(~np.isin(made, own)))
     _, counts = np.unique(own, return_counts=True)
     # Good (1953): the chance that a new row is of a kind without a row.
