@@ -126,12 +126,10 @@ def plot_marginals(
         for axes, name in zip(figure.axes, names, strict=True):
             column = None if real is None else real[name]
             histograms.draw_column(axes, column, synthetic[name])
+        keys = [] if real is None else [Patch(color=histograms.REAL, label="real")]
         inside = histograms.TINT if real is None else "none"
-        keys = [
-            Patch(facecolor=inside, edgecolor=histograms.SYNTHETIC, label="synthetic")
-        ]
-        if real is not None:
-            keys.insert(0, Patch(color=histograms.REAL, label="real"))
+        edge = histograms.SYNTHETIC
+        keys.append(Patch(facecolor=inside, edgecolor=edge, label="synthetic"))
         figure.legend(handles=keys, loc="outside upper right", ncols=2)
     return figure
 
@@ -261,7 +259,6 @@ def plot_utility(
     means = mean_scores(scores, [metric])[metric]
     best_last = means.get("real", means["synthetic"])
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
-    place = {model: row for row, model in enumerate(means.index)}
     with drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
         axes.hlines(
             range(len(means)), means.min(axis=1), means.max(axis=1),
@@ -271,7 +268,7 @@ def plot_utility(
             colour = {"real": DOT, "synthetic": histograms.SYNTHETIC}[source]
             single = scores[scores["trained_on"] == source]
             if len(single) > len(means):
-                rows = single["model"].map(place)
+                rows = means.index.get_indexer(single["model"])
                 axes.scatter(single[metric], rows, s=8, color=colour, alpha=0.35)
             axes.scatter(
                 means[source], range(len(means)), s=32, color=colour, zorder=2,
