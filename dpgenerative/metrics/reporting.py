@@ -228,10 +228,9 @@ def _within_people(
     unit = getattr(schema, "unit", None)
     if unit is None or real is None or not all(unit in x for x in (real, synthetic)):
         return None
-    orders = [c.name for c in schema if c.role == "order" and c.name in real]
+    order = next((c.name for c in schema if c.role == "order" and c.name in real), None)
     names = [n for n in schema.names if n in real and n in synthetic]
     real, synthetic = (select_columns(each, names) for each in (real, synthetic))
-    order = orders[0] if orders else None
     return sequence_results(real, synthetic, unit, order, random_state=random_state)
 
 
@@ -240,9 +239,8 @@ def _judged(schema: Any, table: Any) -> Any:
     if schema is None or not isinstance(table, pd.DataFrame):
         return table
     # They were made anew: numbers from 1 on are far from any real keys.
-    keys = [column.name for column in schema.columns if column.is_key]
-    nominal = {c.name for c in schema.columns if c.kind == "categorical"}
-    nominal -= {c.name for c in schema.columns if c.ordered}
+    keys = [column.name for column in schema if column.is_key]
+    nominal = {c.name for c in schema if c.kind == "categorical" and not c.ordered}
     codes = [name for name in table.select_dtypes("number") if name in nominal]
     levels = table.astype(dict.fromkeys(codes, "category"))
     return levels.drop(columns=keys, errors="ignore")
