@@ -27,14 +27,7 @@ from dpgenerative._validation import check_option, count, number, refuse
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.features import encode_features
 from dpgenerative.study import generators
-from dpgenerative.study.generators import (
-    Generator,
-    Labelled,
-    Rows,
-    seeded,
-    shaped,
-    take,
-)
+from dpgenerative.study.generators import Generator, Labelled, Rows, take
 from dpgenerative.tables.arrow import table_in_pandas
 
 OWNER = "privacy_utility_tradeoff"
@@ -116,7 +109,7 @@ class Study:
             # Where noise is stated, epsilon has to stay as it is by default.
             default = signature(type(self.estimator)).parameters["epsilon"].default
             changes |= {"epsilon": default, setting.parameter: setting.value}
-        estimator = seeded(self.estimator, setting.seed, **changes)
+        estimator = generators.seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)
         if getattr(estimator, "classes", None) is not None:
@@ -129,8 +122,8 @@ class Study:
         """Return all rows, perturbed by what was fitted to members, and its epsilon."""
         if setting.local is None:
             return self.X, None
-        transformer = seeded(setting.local, setting.seed)
-        X = shaped(transformer, self.X)
+        transformer = generators.seeded(setting.local, setting.seed)
+        X = generators.shaped(transformer, self.X)
         made = transformer.fit(take(X, members)).transform(X)
         report = getattr(transformer, "privacy_", None)
         epsilon = getattr(report, "record_epsilon", setting.epsilon)
@@ -154,11 +147,11 @@ class Study:
             tables = train[0].assign(**label), pd.concat(tests).assign(**label)
             x_train, x_test = encode_features(*tables, self.target)
         else:
-            arrays = train[0], np.concatenate(tests)
-            x_train, x_test = (shaped(self.classifier, rows) for rows in arrays)
+            x_train = generators.shaped(self.classifier, train[0])
+            x_test = generators.shaped(self.classifier, np.concatenate(tests))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")
-            model = seeded(self.classifier, seed).fit(x_train, train[1])
+            model = generators.seeded(self.classifier, seed).fit(x_train, train[1])
         hits = model.predict(x_test).reshape(len(tests), -1) == y
         return [float(each) for each in hits.mean(axis=1)]
 
