@@ -90,8 +90,7 @@ def bootstrap(
     """
     owner = "bootstrap"
     count(2)(owner, "n_refits", n_refits)
-    if n_rows is not None:
-        count()(owner, "n_rows", n_rows)
+    count(also=[None])(owner, "n_rows", n_rows)
     check_fitted(owner, synthesizer)
     seed = seed_of(random_state)
     people = stand_ins(synthesizer, seed)

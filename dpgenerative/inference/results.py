@@ -1,6 +1,6 @@
 """Estimates of a synthetic table with their errors, and when not to trust them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Bootstrap:
     alone_truth: pd.Series
     alone_replicates: pd.DataFrame
     n_rows: int
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def retained(self) -> pd.Series:
