@@ -16,12 +16,10 @@ from pandas.api.types import is_bool_dtype
 from dpgenerative._validation import refuse
 from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
 from dpgenerative.tables.sequences import BEFORE, people_redrawn
-from dpgenerative.tables.times import temporal_kind
+from dpgenerative.tables.times import PER_DAY, temporal_kind
 
 MOST_LEVELS = 20
 """Levels of a column whose transitions are compared, at most."""
-DAY = 86_400.0
-"""Seconds."""
 
 Result = tuple[tuple[str, Hashable], float]
 
@@ -185,7 +183,7 @@ class _People:
                 values = as_floats(column)
                 yield from self._of_numbers(name, values)
                 if name == self.order:
-                    length = DAY if temporal_kind(column.dtype) else 1.0
+                    length = PER_DAY["s"] if temporal_kind(column.dtype) else 1.0
                     steps = pd.Series(values[self.later] - values[self.later - 1])
                     yield ("step", name), float(steps.mean()) / length
             elif column.nunique() <= MOST_LEVELS:
