@@ -48,9 +48,8 @@ def run_epsilon(accuracy: float, plan: PrivacyPlan) -> float:
         return 0.0
 
     def excess(log_z: float) -> float:
-        steps = accounting.GaussianRelease(
-            math.exp(log_z), plan.sampling_rate, plan.n_steps
-        )
+        noise = math.exp(log_z)
+        steps = accounting.GaussianRelease(noise, plan.sampling_rate, plan.n_steps)
         return accounting.epsilon_of([steps], delta) - _NEAR_ZERO
 
     # By the central limit theorem; from there up to the first noise that is too large.

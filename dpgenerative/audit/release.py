@@ -100,15 +100,9 @@ def audit_release(
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
     best = epsilon_of_rates((half, half), (0, half), claim[1], confidence)
-    return AuditResult(
-        f"Whole fits ({pair})",
-        bound,
-        float(confidence),
-        *claim,
-        best,
-        2 * n_runs,
-        "one row" if unit is None else "one person",
-    )
+    name, n_trials = f"Whole fits ({pair})", 2 * n_runs
+    whose = "one row" if unit is None else "one person"
+    return AuditResult(name, bound, float(confidence), *claim, best, n_trials, whose)
 
 
 def _neighbour(

@@ -31,6 +31,8 @@ times as many leave little chance to their draw."""
 
 Rows = tuple[Any, ...]
 """What a sample consists of: X, or X and y."""
+Then = Callable[[int, Rows, Synthesizer], Any]
+"""What is made of a refit, from its number, the rows that it learned, and itself."""
 
 
 def bootstrap(
@@ -88,8 +90,7 @@ def bootstrap(
     """
     owner = "bootstrap"
     count(2)(owner, "n_refits", n_refits)
-    if n_rows is not None:
-        count()(owner, "n_rows", n_rows)
+    count(also=[None])(owner, "n_rows", n_rows)
     check_fitted(owner, synthesizer)
     seed = seed_of(random_state)
     people = stand_ins(synthesizer, seed)
@@ -160,7 +161,7 @@ def refitted(
     n_refits: int,
     n_jobs: Any,
     seed: int,
-    then: Callable[[int, Rows, Synthesizer], Any],
+    then: Then,
 ) -> Iterator[Any]:
     """Yield what a function makes of tables drawn from the people, and of refits.
 
@@ -171,20 +172,15 @@ def refitted(
     n = session.released_rows(synthesizer)
     seeds = np.random.SeedSequence(seed).generate_state(2 * n_refits)
     yield from Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_refit)(synthesizer, people, n, int(first), int(second), then, i)
-        for i, (first, second) in enumerate(seeds.reshape(-1, 2))
+        delayed(_refit)(synthesizer, people, n, pair, then, i)
+        for i, pair in enumerate(seeds.reshape(-1, 2).tolist())
     )
 
 
 def _refit(
-    synthesizer: Synthesizer,
-    people: Rows,
-    n: int,
-    drawn: int,
-    seed: int,
-    then: Callable[[int, Rows, Synthesizer], Any],
-    i: int,
+    synthesizer: Synthesizer, people: Rows, n: int, seeds: list[int], then: Then, i: int
 ) -> Any:
+    drawn, seed = seeds
     rows = session.redrawn(synthesizer, people, n, drawn)
     return then(i, rows, session.refit(synthesizer, *rows, seed=seed))
 

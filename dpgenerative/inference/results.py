@@ -1,9 +1,8 @@
 """Estimates of a synthetic table with their errors, and when not to trust them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from dpgenerative._validation import number, option
-from dpgenerative.metrics.plots import FRAMED, STYLE
+from dpgenerative.metrics.plots import FRAMED, drawn_on
 from dpgenerative.synthesizers import session
 
 METHODS = ("normal", "basic", "studentised")
@@ -67,7 +66,7 @@ class Bootstrap:
     alone_truth: pd.Series
     alone_replicates: pd.DataFrame
     n_rows: int
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     is_related: bool = True
 
     @property
@@ -191,9 +190,8 @@ class Bootstrap:
     def summary(self, level: float = 0.95, method: str = "normal") -> pd.DataFrame:
         """Return estimate, interval, and the parts of the error, one row per result."""
         parts = [self.estimate.rename("estimate"), self.interval(level, method)]
-        return pd.concat(
-            [*parts, self.standard_error.rename("error"), self.parts()], axis=1
-        )
+        parts += [self.standard_error.rename("error"), self.parts()]
+        return pd.concat(parts, axis=1)
 
     def cautions(self) -> list[str]:
         """Return what speaks against trusting an interval, one sentence each."""
@@ -237,27 +235,21 @@ class Bootstrap:
         -------
         Figure
         """
-        with matplotlib.style.context([STYLE, FRAMED]):
-            if ax is None:
-                ax = Figure((6.0, 0.8 + 0.3 * len(self.estimate))).subplots()
-            self._draw(ax, level)
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
-
-    def _draw(self, axes: Any, level: float) -> None:
         places, bounds = np.arange(len(self.estimate)), self.interval(level)
-        for place, name in enumerate(self.replicates):
-            made = self.replicates[name]
-            axes.plot(made, np.full(len(made), place), "|", color="0.8", ms=6)
         centre = self.estimate - self.bias
         lengths = np.abs(bounds.sub(centre, axis=0)).replace(np.inf, np.nan)
-        axes.errorbar(
-            centre, places, xerr=lengths.T.to_numpy(), fmt="o", ms=4, capsize=3
-        )
-        axes.set(yticks=places, yticklabels=list(map(str, self.estimate.index)))
-        axes.set_ylim(len(places) - 0.5, -0.5)
-        axes.set_xlabel(f"estimate, {100 * level:g} % interval; grey: refits")
+        spans = lengths.T.to_numpy()
+        with drawn_on(ax, (6.0, 0.8 + 0.3 * len(places)), FRAMED) as axes:
+            for place, name in enumerate(self.replicates):
+                made = self.replicates[name]
+                axes.plot(made, np.full(len(made), place), "|", color="0.8", ms=6)
+            axes.errorbar(centre, places, xerr=spans, fmt="o", ms=4, capsize=3)
+            axes.set(yticks=places, yticklabels=list(map(str, self.estimate.index)))
+            axes.set_ylim(len(places) - 0.5, -0.5)
+            axes.set_xlabel(f"estimate, {100 * level:g} % interval; grey: refits")
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        return figure
 
 
 def lost_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:

@@ -15,11 +15,7 @@ from dpgenerative._validation import Check, check_delta, number, option, refuse
 from dpgenerative.exceptions import PrivacyWarning
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
-from dpgenerative.privacy.accounting import (
-    classical_epsilon,
-    gaussian_epsilon,
-    gaussian_multiplier,
-)
+from dpgenerative.privacy import accounting
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.arrays import DPArrayVAESynthesizer
@@ -204,7 +200,7 @@ class VAEPerturber(LocalRandomizer):
         assert self.epsilon is not None
         # A sliver below, for the precision of what is stated afterwards.
         aim = self.epsilon * (1 - 1e-6) - 3e-9
-        return self._sensitivity * gaussian_multiplier(aim, self._delta)
+        return self._sensitivity * accounting.gaussian_multiplier(aim, self._delta)
 
     def _places(self, means: np.ndarray) -> np.ndarray:
         """Return bounded means in whole steps; NaN becomes 0."""
@@ -241,8 +237,8 @@ class VAEPerturber(LocalRandomizer):
 
     def _report(self) -> LocalReport:
         multiplier = self.sigma_ / self._sensitivity
-        epsilon = gaussian_epsilon(multiplier, self._delta)
-        usual = classical_epsilon(multiplier, self._delta)
+        epsilon = accounting.gaussian_epsilon(multiplier, self._delta)
+        usual = accounting.classical_epsilon(multiplier, self._delta)
         words = (
             f"Gaussian noise of standard deviation {self.sigma_:.6g} on {self._width} "
             f"means in [-{self._bound:g}, {self._bound:g}] (the classical formula, "

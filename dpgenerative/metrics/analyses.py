@@ -149,39 +149,35 @@ def _table(real: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _entries(real: pd.DataFrame, other: pd.DataFrame) -> Iterator[Entry]:
-    numbers = [
-        (name, as_floats(real[name]), as_floats(other[name]))
-        for name in real.columns
-        if is_number(real[name])
-    ]
-    levels = [
-        (name, *comparable_codes(real[name], other[name]))
-        for name in real.columns
-        if not is_number(real[name])
-    ]
+    numbers, nominal = [], []
+    for name in real.columns:
+        if is_number(real[name]):
+            numbers.append((name, as_floats(real[name]), as_floats(other[name])))
+        else:
+            codes, levels = comparable_codes(real[name], other[name])
+            nominal.append(((name, *codes), levels))
     with np.errstate(all="ignore"):
-        for each in numbers:
-            yield from _moments(each)
-            yield from _quantiles(each)
-        for name, codes, names in levels[:MOST_COLUMNS]:
+        for name, *both in numbers:
+            own, made = map(_finite, both)
+            yield from _moments(name, own, made)
+            yield from _quantiles(name, np.sort(own), made)
+        for groups, levels in nominal[:MOST_COLUMNS]:
             for each in numbers[:MOST_COLUMNS]:
-                yield from _by_group(each, (name, *codes), names)
+                yield from _by_group(each, groups, levels)
         for first, second in permutations(numbers[:MOST_COLUMNS], 2):
             yield from _slope(first, second)
         for name in real.columns:
             if temporal_kind(real[name].dtype) == "datetime":
                 yield from _calendar(real[name], other[name])
-        for one, two in combinations(levels[:MOST_COLUMNS], 2):
-            yield _combinations((one[0], *one[1]), (two[0], *two[1]))
+        for (one, _), (two, _) in combinations(nominal[:MOST_COLUMNS], 2):
+            yield _combinations(one, two)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-def _moments(column: Column) -> Iterator[Entry]:
-    name, *both = column
-    own, made = map(_finite, both)
+def _moments(name: Hashable, own: np.ndarray, made: np.ndarray) -> Iterator[Entry]:
     n = len(own)
     if n < 2 or len(made) < 2:
         return
@@ -193,12 +189,10 @@ def _moments(column: Column) -> Iterator[Entry]:
     yield "standard deviation", (name,), *stds, (stds[1] - stds[0]) / spread
 
 
-def _quantiles(column: Column) -> Iterator[Entry]:
-    name, *both = column
-    own, made = map(_finite, both)
+def _quantiles(name: Hashable, own: np.ndarray, made: np.ndarray) -> Iterator[Entry]:
+    """Compare quantiles; `own` ascends."""
     if not len(own) or not len(made):
         return
-    own = np.sort(own)
     for q in QUANTILES:
         value = np.quantile(made, q, method="inverted_cdf")
         below, upto = (np.searchsorted(own, value, side) for side in ("left", "right"))
@@ -259,23 +253,19 @@ def _calendar(real: pd.Series, other: pd.Series) -> Iterator[Entry]:
     seconds = [values[~np.isnan(values)].astype(np.int64) for values in both]
     if not all(map(len, seconds)):
         return
-    days_only = not (seconds[0] % (PER_DAY["s"])).any()
+    if not (seconds[0] % PER_DAY["s"]).any():
+        del parts["hours"]
     for name, part in parts.items():
-        if name == "hours" and days_only:
-            continue
-        shares = [np.bincount(part(s), minlength=24) / len(s) for s in seconds]
-        distance = np.abs(shares[0] - shares[1]).sum() / 2
-        p = shares[0]
+        p, q = (np.bincount(part(s), minlength=24) / len(s) for s in seconds)
+        distance = np.abs(p - q).sum() / 2
         # Mean distance of a multinomial sample from its shares (normal approximation).
         chance = np.sqrt(p * (1 - p) / len(seconds[0]) * 2 / np.pi).sum() / 2
         yield name, (real.name,), 0.0, distance, distance / chance
 
 
 def _combinations(first: Column, second: Column) -> Entry:
-    width = 1 + max(values.max(initial=0) for values in second[1:])
-    own, made = (
-        a * (width + 1) + b for a, b in zip(first[1:], second[1:], strict=True)
-    )
+    width = 2 + max(values.max(initial=0) for values in second[1:])
+    own, made = (a * width + b for a, b in zip(first[1:], second[1:], strict=True))
     share = float(np.mean(~np.isin(made, own)))
     _, counts = np.unique(own, return_counts=True)
     # Good (1953): the chance that a new row is of a kind without a row.

@@ -323,9 +323,8 @@ def _density_ratio(cells: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return each row's share among synthetic over that among reference rows."""
     _, cell = np.unique(cells, axis=0, return_inverse=True)
     *_, reference, fake = np.split(cell.ravel(), np.cumsum(sizes)[:-1])
-    counted, made = (
-        np.bincount(x, minlength=cell.max() + 1) for x in (reference, fake)
-    )
+    n_cells = cell.max() + 1
+    counted, made = (np.bincount(x, minlength=n_cells) for x in (reference, fake))
     # One more reference row in every cell: none is empty.
     ratio = (made / len(fake)) / ((counted + 1) / (len(reference) + 1))
     return np.asarray(ratio[cell.ravel()])

@@ -79,28 +79,27 @@ class Embedding:
     def __init__(
         self, tables: Sequence[pd.DataFrame], others: Sequence[pd.DataFrame] = ()
     ) -> None:
-        self._origins: dict[Any, float] = {}
-        self._sorted: dict[Any, np.ndarray] = {}
+        self._numbers: dict[Any, tuple[float, np.ndarray]] = {}
         self._levels: dict[Any, pd.Index] = {}
         for name in tables[0].columns:
             first, *rest = (frame[name] for frame in tables)
             # Not as categories, whose hash pandas takes: lone surrogates have none.
             column = pd.concat(map(_uncategorised, (first, *rest)))
             if is_number(column):
-                self._origins[name] = origin_of(column)
-                values = as_floats(column, self._origins[name])
-                self._sorted[name] = np.sort(values[~np.isnan(values)])
+                origin = origin_of(column)
+                values = as_floats(column, origin)
+                self._numbers[name] = origin, np.sort(values[~np.isnan(values)])
             else:
                 for each in rest:
                     comparable_codes(first, each)
                 columns = [column, *(frame[name] for frame in others)]
                 self._levels[name] = common_codes(*columns)[1]
-        self.names = [*self._sorted, *self._levels]
+        self.names = [*self._numbers, *self._levels]
 
     def __call__(self, frame: pd.DataFrame) -> Points:
         """Return the points of some rows."""
         nothing = np.empty((len(frame), 0))
-        ranks = [self._ranks(frame[name]) for name in self._sorted]
+        ranks = [self._ranks(frame[name]) for name in self._numbers]
         codes = [self._codes(frame[name]) for name in self._levels]
         return Points(
             np.column_stack([nothing, *ranks]),
@@ -108,8 +107,8 @@ class Embedding:
         )
 
     def _ranks(self, column: pd.Series) -> np.ndarray:
-        values = as_floats(column, self._origins[column.name])
-        ordered = self._sorted[column.name]
+        origin, ordered = self._numbers[column.name]
+        values = as_floats(column, origin)
         missing = np.isnan(values)
         sides = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
         ranks = sum(sides) / 2 / max(len(ordered), 1)

@@ -40,8 +40,6 @@ N_QUANTILES = 20
 MAX_SETS = {2: 300, 3: 200}  # by size of the sets; larger ones as for triples
 _MAX_CELLS = 2**22  # counted densely up to here, relabelled to occupied cells beyond
 
-_Sets = Sequence[tuple[int, ...]]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginalDistance:
@@ -297,7 +295,7 @@ def permuted(real: pd.DataFrame, random_state: Seed) -> pd.DataFrame:
 
 
 def _compared(
-    real: pd.DataFrame, other: pd.DataFrame, sets: _Sets, metric: str
+    real: pd.DataFrame, other: pd.DataFrame, sets: list[tuple[int, ...]], metric: str
 ) -> MarginalDistance:
     """Compare the marginals of all sets; every column is read once."""
     columns = {

@@ -245,19 +245,16 @@ def _effects(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return results by topic, and how far each is off on a scale of its own."""
     stds = table[table["analysis"] == "standard deviation"]
     stds = dict(zip(stds["about"].str[0], stds["real"], strict=True))
-    table = table.assign(gap=(table["synthetic"] - table["real"]).abs())
-    scale = table["about"].str[0].map(stds)
+    change = table["synthetic"] - table["real"]
+    scaled = change.abs() / table["about"].str[0].map(stds)
     of = {name: table["analysis"] == name for name in ANALYSES}
     dated = of["hours"] | of["weekdays"] | of["months"]
     effects = {
-        "means": (of["mean"], table["gap"] / scale),
-        "deviations": (of["standard deviation"], table["gap"] / scale),
-        "calendar": (dated, table["gap"]),
-        "means by group": (of["mean by group"], table["gap"] / scale),
-        "combinations": (
-            of["combinations"],
-            (table["synthetic"] - table["real"]).clip(0),
-        ),
+        "means": (of["mean"], scaled),
+        "deviations": (of["standard deviation"], scaled),
+        "calendar": (dated, change.abs()),
+        "means by group": (of["mean by group"], scaled),
+        "combinations": (of["combinations"], change.clip(0)),
     }
     return {
         topic: table[rows].assign(effect=values[rows]).dropna(subset="effect")

@@ -30,8 +30,7 @@ N_BINS = 30
 
 _MAX_LABEL = 14  # characters of a level's name
 _MAX_LABELS = 30  # characters of all labels of an axis that stand side by side
-_DAY = 86_400.0  # seconds
-_DURATIONS = (("d", _DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_DURATIONS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _INSTANTS = (-62_135_596_800, 253_402_300_799)  # the years 1 to 9999, in seconds
 _LARGE = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 

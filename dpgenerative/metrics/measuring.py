@@ -74,7 +74,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     def together(compare: Callable[..., Any]) -> Any:
         """Compare the columns that did not lose their values."""
         names = retained(results["lost"], real.columns)
-        return compare(real[names], synthetic[names], seed)
+        return compare(real[names], synthetic[names], random_state=seed)
 
     stages: dict[str, Callable[[], Any]] = {}
     # First what may refuse its rows.
@@ -95,8 +95,8 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     stages |= {
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
-        "columns": partial(_distances, real, synthetic, seed, 1),
-        "analyses": partial(together, _analyses),
+        "columns": partial(_distances, real, synthetic, k=1, random_state=seed),
+        "analyses": partial(together, analysis_errors),
         "associations": partial(together, _associations),
         "pairs": partial(together, _distances),
         "reference_changes": partial(together, _reference_changes),
@@ -133,23 +133,19 @@ def mean_change(distance: dependence.AssociationDistance) -> float:
 
 
 def _associations(
-    real: pd.DataFrame, synthetic: pd.DataFrame, seed: int
+    real: pd.DataFrame, synthetic: pd.DataFrame, random_state: int
 ) -> dependence.AssociationDistance:
-    some = _some_columns(real, seed)
+    some = _some_columns(real, random_state)
     return dependence.association_distance(real[some], synthetic[some])
 
 
-def _analyses(real: pd.DataFrame, synthetic: pd.DataFrame, seed: int) -> AnalysisErrors:
-    return analysis_errors(real, synthetic, random_state=seed)
-
-
 def _distances(
-    real: pd.DataFrame, synthetic: pd.DataFrame, seed: int, k: int = 2
+    real: pd.DataFrame, synthetic: pd.DataFrame, random_state: int, k: int = 2
 ) -> pd.DataFrame | None:
     """Return the distances of k-way marginals, the furthest beyond chance first."""
     if real.shape[1] < k:
         return None
-    shared: Any = {"k": k, "random_state": seed}
+    shared: Any = {"k": k, "random_state": random_state}
     distance = fidelity.marginal_distance(real, synthetic, references=False, **shared)
     off = pd.DataFrame({"columns": list(distance.sets), "distance": distance.values})
     off["floor"] = fidelity.sampling_floor(real, **shared).values
@@ -159,7 +155,7 @@ def _distances(
 
 
 def _reference_changes(
-    real: pd.DataFrame, _: pd.DataFrame, seed: int
+    real: pd.DataFrame, _: pd.DataFrame, random_state: int
 ) -> tuple[float, float, float] | None:
     """Return the mean change of association in a bootstrap, and in permuted columns.
 
@@ -167,8 +163,8 @@ def _reference_changes(
     """
     if real.shape[1] < 2:
         return None
-    real = real[_some_columns(real, seed)]
-    rng = np.random.default_rng(seed)
+    real = real[_some_columns(real, random_state)]
+    rng = np.random.default_rng(random_state)
     floor = dependence.association_distance(real, fidelity.resampled(real, rng))
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
     largest = float(floor.difference.abs().to_numpy().max())

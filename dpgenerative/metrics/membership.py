@@ -330,9 +330,7 @@ def average_precision_cap(privacy: Privacy, share: float) -> float:
 
 
 def _guessed_precision(n: int, share: float) -> float:
-    """Return the expected average precision of a random order of n records."""
-    if n < 2:
-        return 1.0
+    """Return the expected average precision of a random order of n >= 2 records."""
     m, harmonic = n * share, float((1 / np.arange(1, n + 1)).sum())
     return (m - 1) / (n - 1) + (n - m) * harmonic / (n * (n - 1))
 

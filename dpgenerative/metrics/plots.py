@@ -126,12 +126,10 @@ def plot_marginals(
         for axes, name in zip(figure.axes, names, strict=True):
             column = None if real is None else real[name]
             histograms.draw_column(axes, column, synthetic[name])
+        keys = [] if real is None else [Patch(color=histograms.REAL, label="real")]
         inside = histograms.TINT if real is None else "none"
-        keys = [
-            Patch(facecolor=inside, edgecolor=histograms.SYNTHETIC, label="synthetic")
-        ]
-        if real is not None:
-            keys.insert(0, Patch(color=histograms.REAL, label="real"))
+        edge = histograms.SYNTHETIC
+        keys.append(Patch(facecolor=inside, edgecolor=edge, label="synthetic"))
         figure.legend(handles=keys, loc="outside upper right", ncols=2)
     return figure
 
@@ -159,7 +157,7 @@ def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
     for name, column in given.items():
         if not isinstance(column, pd.Series):
             raise TypeError(f"{name} must be a Series; got {_described(column)}.")
-    with _drawn_on(None, (2.9, 1.6)) as axes:
+    with drawn_on(None, (2.9, 1.6)) as axes:
         histograms.draw_column(axes, real, synthetic)
     return axes
 
@@ -210,7 +208,7 @@ def plot_association(
         raise ValueError(f"limit must be positive; got {limit}.")
     n = len(matrix)
     values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
-    with _drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
+    with drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
         colours, low = ("RdBu_r", -limit) if signed else ("YlOrBr", 0.0)
         image = axes.imshow(values, colours, vmin=low, vmax=limit)
         _name_cells(axes, [str(name) for name in matrix.columns])
@@ -261,8 +259,7 @@ def plot_utility(
     means = mean_scores(scores, [metric])[metric]
     best_last = means.get("real", means["synthetic"])
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
-    place = {model: row for row, model in enumerate(means.index)}
-    with _drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
+    with drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
         axes.hlines(
             range(len(means)), means.min(axis=1), means.max(axis=1),
             color=histograms.REAL, linewidth=1.5, zorder=1,
@@ -271,7 +268,7 @@ def plot_utility(
             colour = {"real": DOT, "synthetic": histograms.SYNTHETIC}[source]
             single = scores[scores["trained_on"] == source]
             if len(single) > len(means):
-                rows = single["model"].map(place)
+                rows = means.index.get_indexer(single["model"])
                 axes.scatter(single[metric], rows, s=8, color=colour, alpha=0.35)
             axes.scatter(
                 means[source], range(len(means)), s=32, color=colour, zorder=2,
@@ -310,7 +307,7 @@ def plot_roc(
     """
     several = _several(results)
     least = 1 / max(len(each.scores) for each in several)
-    with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
+    with drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
         axes.plot([least, 1], [least, 1], color=DOT, lw=0.8, ls="--",
                   label="guessing")  # fmt: skip
@@ -352,7 +349,7 @@ def plot_precision(
         If there is no result.
     """
     several = _several(results)
-    with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
+    with drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.axhline(several[0].members.mean(), color=DOT, lw=0.8, ls="--",
                      label="guessing")  # fmt: skip
         for each, colour in zip(several, cycle(CURVES), strict=False):
@@ -390,7 +387,7 @@ def _described(given: object) -> str:
 
 
 @contextmanager
-def _drawn_on(
+def drawn_on(
     ax: Axes | None, size: tuple[float, float], changes: Any = None
 ) -> Iterator[Axes]:
     """Yield the axes given, or those of a new figure, in this module's style."""

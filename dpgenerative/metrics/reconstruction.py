@@ -121,9 +121,7 @@ def _measure(
         if image_shape is None and np.ndim(members) < 3:
             raise ValueError(f"{owner} needs image_shape with distance='ssim'.")
         largest = 255.0 if getattr(members, "dtype", None) == np.uint8 else 1.0
-        return lambda x, y: (
-            1 - structural_similarity(_array(x), _array(y), shape, largest)
-        )
+        return lambda x, y: 1 - structural_similarity(x, y, shape, largest)
     if not is_frame:
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
     embed = Embedding(tables)

@@ -198,12 +198,11 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
-    unit = getattr(getattr(synthesizer, "schema_", None), "unit", None)
+    schema = getattr(synthesizer, "schema_", None)
+    unit = getattr(schema, "unit", None)
     real, synthetic, holdout = (one_table(x, unit) for x in (real, synthetic, holdout))
-    people = _within_people(real, synthetic, synthesizer, random_state)
-    real, synthetic, holdout = (
-        _judged(synthesizer, table) for table in (real, synthetic, holdout)
-    )
+    people = _within_people(real, synthetic, schema, random_state)
+    real, synthetic, holdout = (_judged(schema, x) for x in (real, synthetic, holdout))
     synthetic = aligned(synthetic if real is None else real, synthetic)
     if holdout is not None:
         holdout = aligned(synthetic, holdout, ("synthetic", "holdout"))
@@ -223,29 +222,25 @@ def report(
 
 
 def _within_people(
-    real: Any, synthetic: Any, synthesizer: Any, random_state: int
+    real: Any, synthetic: Any, schema: Any, random_state: int
 ) -> pd.DataFrame | None:
     """Return results within people, where both tables have the key of linked rows."""
-    schema: Any = getattr(synthesizer, "schema_", None)
     unit = getattr(schema, "unit", None)
     if unit is None or real is None or not all(unit in x for x in (real, synthetic)):
         return None
-    orders = [c.name for c in schema if c.role == "order" and c.name in real]
+    order = next((c.name for c in schema if c.role == "order" and c.name in real), None)
     names = [n for n in schema.names if n in real and n in synthetic]
     real, synthetic = (select_columns(each, names) for each in (real, synthetic))
-    order = orders[0] if orders else None
     return sequence_results(real, synthetic, unit, order, random_state=random_state)
 
 
-def _judged(synthesizer: Any, table: Any) -> Any:
+def _judged(schema: Any, table: Any) -> Any:
     """Return a table without identifiers, numbers that are codes as levels."""
-    schema = getattr(synthesizer, "schema_", None)
     if schema is None or not isinstance(table, pd.DataFrame):
         return table
     # They were made anew: numbers from 1 on are far from any real keys.
-    keys = [column.name for column in schema.columns if column.is_key]
-    nominal = {c.name for c in schema.columns if c.kind == "categorical"}
-    nominal -= {c.name for c in schema.columns if c.ordered}
+    keys = [column.name for column in schema if column.is_key]
+    nominal = {c.name for c in schema if c.kind == "categorical" and not c.ordered}
     codes = [name for name in table.select_dtypes("number") if name in nominal]
     levels = table.astype(dict.fromkeys(codes, "category"))
     return levels.drop(columns=keys, errors="ignore")

@@ -16,12 +16,10 @@ from pandas.api.types import is_bool_dtype
 from dpgenerative._validation import refuse
 from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
 from dpgenerative.tables.sequences import BEFORE, people_redrawn
-from dpgenerative.tables.times import temporal_kind
+from dpgenerative.tables.times import PER_DAY, temporal_kind
 
 MOST_LEVELS = 20
 """Levels of a column whose transitions are compared, at most."""
-DAY = 86_400.0
-"""Seconds."""
 
 Result = tuple[tuple[str, Hashable], float]
 
@@ -185,7 +183,7 @@ class _People:
                 values = as_floats(column)
                 yield from self._of_numbers(name, values)
                 if name == self.order:
-                    length = DAY if temporal_kind(column.dtype) else 1.0
+                    length = PER_DAY["s"] if temporal_kind(column.dtype) else 1.0
                     steps = pd.Series(values[self.later] - values[self.later - 1])
                     yield ("step", name), float(steps.mean()) / length
             elif column.nunique() <= MOST_LEVELS:
@@ -216,10 +214,8 @@ class _People:
             np.bincount(each.sizes, minlength=most) / max(len(each.sizes), 1)
             for each in (real, self)
         ]
-        yield (
-            ("rows per person (distance)", ""),
-            float(np.abs(np.subtract(*shares)).sum() / 2),
-        )
+        apart = float(np.abs(np.subtract(*shares)).sum() / 2)
+        yield ("rows per person (distance)", ""), apart
         for name, column in real.rows.items():
             if not is_number(column) and column.nunique() <= MOST_LEVELS:
                 chains = [each._chain(name) for each in (real, self)]

@@ -256,14 +256,10 @@ def tstr(
         split = _split(train, test, target, chosen, trained_on)
         if repeat == 0:
             warn_if_few({trained_on: len(split[0])})
-        scores = Parallel(n_jobs=n_jobs)(
+        rows += Parallel(n_jobs=n_jobs)(
             delayed(_fit_and_score)(name, model, split, trained_on, chosen, repeat)
             for name, model in models.items()
         )
-        rows += [
-            {"model": name, "trained_on": trained_on, "repeat": repeat, **each}
-            for name, each in zip(models, scores, strict=True)
-        ]
     return pd.DataFrame(rows)
 
 
@@ -430,7 +426,9 @@ def _split(
 
 def _fit_and_score(
     name: str, model: Any, split: _Split, trained_on: str, task: _Task, repeat: int
-) -> dict[str, float]:
+) -> dict[str, Any]:
+    """Return a row of results: the scores of one model, and what it was fitted to."""
+    about = {"model": name, "trained_on": trained_on, "repeat": repeat}
     x_train, y_train, x_test, y_test = split
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
         model = task.baseline
@@ -440,7 +438,7 @@ def _fit_and_score(
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         try:
             model.fit(x_train, y_train)
-            return task.score(model, x_test, y_test)
+            return {**about, **task.score(model, x_test, y_test)}
         except ValueError as error:
             raise ValueError(
                 f"{name!r} failed on the {len(x_train)} {trained_on} training rows: "

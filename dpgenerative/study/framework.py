@@ -23,18 +23,11 @@ from sklearn.model_selection import train_test_split
 from dpgenerative import metrics
 from dpgenerative._files import locked
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option, count, refuse
+from dpgenerative._validation import check_option, count, number, refuse
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.features import encode_features
 from dpgenerative.study import generators
-from dpgenerative.study.generators import (
-    Generator,
-    Labelled,
-    Rows,
-    seeded,
-    shaped,
-    take,
-)
+from dpgenerative.study.generators import Generator, Labelled, Rows, take
 from dpgenerative.tables.arrow import table_in_pandas
 
 OWNER = "privacy_utility_tradeoff"
@@ -116,7 +109,7 @@ class Study:
             # Where noise is stated, epsilon has to stay as it is by default.
             default = signature(type(self.estimator)).parameters["epsilon"].default
             changes |= {"epsilon": default, setting.parameter: setting.value}
-        estimator = seeded(self.estimator, setting.seed, **changes)
+        estimator = generators.seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)
         if getattr(estimator, "classes", None) is not None:
@@ -129,8 +122,8 @@ class Study:
         """Return all rows, perturbed by what was fitted to members, and its epsilon."""
         if setting.local is None:
             return self.X, None
-        transformer = seeded(setting.local, setting.seed)
-        X = shaped(transformer, self.X)
+        transformer = generators.seeded(setting.local, setting.seed)
+        X = generators.shaped(transformer, self.X)
         made = transformer.fit(take(X, members)).transform(X)
         report = getattr(transformer, "privacy_", None)
         epsilon = getattr(report, "record_epsilon", setting.epsilon)
@@ -154,11 +147,11 @@ class Study:
             tables = train[0].assign(**label), pd.concat(tests).assign(**label)
             x_train, x_test = encode_features(*tables, self.target)
         else:
-            arrays = train[0], np.concatenate(tests)
-            x_train, x_test = (shaped(self.classifier, rows) for rows in arrays)
+            x_train = generators.shaped(self.classifier, train[0])
+            x_test = generators.shaped(self.classifier, np.concatenate(tests))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")
-            model = seeded(self.classifier, seed).fit(x_train, train[1])
+            model = generators.seeded(self.classifier, seed).fit(x_train, train[1])
         hits = model.predict(x_test).reshape(len(tests), -1) == y
         return [float(each) for each in hits.mean(axis=1)]
 
@@ -301,7 +294,7 @@ def privacy_utility_tradeoff(
     Autoencoders under Membership Inference" (2022), figure 1.
     """
     X, y, classes, target = _read(X, y)
-    check_number(OWNER, "test_size", test_size, low=0, high=1)
+    number(low=0, high=1)(OWNER, "test_size", test_size)
     count()(OWNER, "n_draws", n_draws)
     count()(OWNER, "n_attacked", n_attacked)
     count(also=[None])(OWNER, "n_synthetic", n_synthetic)
@@ -317,11 +310,9 @@ def privacy_utility_tradeoff(
     for name, values in {**grid, "seed": seeds}.items():
         if np.ndim(values) != 1:
             refuse(OWNER, f"{name}s", "must be a list of numbers", values)
-    for name, values in grid.items():
+        check = count(0) if name == "seed" else number(low=0)
         for each in values:
-            check_number(OWNER, f"{name}s", each, low=0)
-    for each in seeds:
-        count(0)(OWNER, "seeds", each)
+            check(OWNER, f"{name}s", each)
     if len(set(seeds)) < len(seeds):
         refuse(OWNER, "seeds", "must be different numbers", seeds)
     settings = _settings(estimator, grid, local or {}, seeds)
