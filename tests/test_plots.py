@@ -35,9 +35,9 @@ def labels_of(legend):
 def test_plot_utility_ranks_models():
     assert names(plots.plot_utility(scores())) == ["bad", "so so", "neural network"]
     assert names(plots.plot_utility(scores("rmse"), metric="rmse"))[-1] == "bad"
-    single = scores().query("trained_on == 'synthetic'")
-    axes = plots.plot_utility(single)
-    assert labels_of(axes.get_legend()) == ["trained on synthetic rows"]
+    for source in ("real", "synthetic"):
+        axes = plots.plot_utility(scores().query("trained_on == @source"))
+        assert labels_of(axes.get_legend()) == [f"trained on {source} rows"]
     repeated = pd.concat([scores(), scores().assign(repeat=1)])
     assert names(plots.plot_utility(repeated)) == names(axes)
     with pytest.raises(ValueError, match="'metric' of plot_utility must be one of"):

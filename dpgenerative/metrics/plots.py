@@ -257,7 +257,7 @@ def plot_utility(
         metric = main_score(scores)
     check_option("plot_utility", "metric", metric, list(scores))
     means = mean_scores(scores, [metric])[metric]
-    best_last = means.get("real", means["synthetic"])
+    best_last = means["real" if "real" in means else "synthetic"]
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
     with drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
         axes.hlines(
