@@ -125,6 +125,8 @@ SCHEMAS = {
 LAWS = {"linear": linear, "network": network}
 POPULATIONS = {"adult": adult, "fair": fair, "health": health}
 ENDS = ("lower", "upper")
+ALONE = ("mean", "quantile", "proportion")
+"""Kinds of results of one column."""
 Results = tuple[pd.Series, pd.Series]
 
 
@@ -338,15 +340,18 @@ def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
         np.array([each[name] for each in some], float)
         for name in ("estimate", "naive", *ENDS, "retained")
     )
-    # Some records are older than the rule that these have no ends.
-    is_lost = retained <= LEAST_RETAINED
+    # Some records are older than the rules that these have no ends, and that results
+    # of one column are no relations.
+    is_alone = np.isin(truth(generator).index.get_level_values(0), ALONE)
+    is_lost = (retained <= LEAST_RETAINED) & ~is_alone
     lower, upper = np.where(is_lost, -np.inf, lower), np.where(is_lost, np.inf, upper)
     table = pd.DataFrame(
         {
             "covered": ((lower <= true) & (true <= upper)).mean(axis=0),
             "naive": (np.abs(estimate - true) <= 1.96 * naive).mean(axis=0),
-            "width": np.median(upper - lower, axis=0)
-            / (3.92 * estimate.std(axis=0, ddof=1)),
+            # A result that a synthetic table does not have has no width.
+            "width": np.nanmedian(upper - lower, axis=0)
+            / (3.92 * np.nanstd(estimate, axis=0, ddof=1)),
             "no ends": is_lost.mean(axis=0),
         },
         index=truth(generator).index,
