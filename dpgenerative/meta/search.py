@@ -37,7 +37,7 @@ from dpgenerative.privacy.plan import count_epsilon
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
-from dpgenerative.synthesizers import DPHFlowSynthesizer, session
+from dpgenerative.synthesizers import DPHFlowSynthesizer, noisy, session
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.arrow import in_pandas, refuse_unread, table_in_pandas
 from dpgenerative.tables.containers import set_feature_names
@@ -293,9 +293,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         return self._best.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = get_tags(self.estimator)
-        tags.non_deterministic = True
-        return tags
+        return noisy.tagged(get_tags(self.estimator))
 
     @property
     def _best(self) -> Any:
