@@ -9,13 +9,8 @@ import pandas as pd
 
 from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
+from dpgenerative.encoding import shares
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.shares import (
-    POOL_NOISE,
-    cell_std,
-    column_stds,
-    expected_cells,
-)
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
@@ -202,16 +197,16 @@ def forecast(
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return the cells of every column, and the noise of their counts."""
     counts = next(each for each in plan.releases if each.stage == "rows")
-    wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
+    wholes = shares.column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)
     facts = [(column.name, column.kind) for column in learned]
     table = pd.DataFrame(facts, columns=["column", "kind"])
-    table["cells"] = [int(expected_cells(column, n_bins)) for column in learned]
+    table["cells"] = [int(shares.expected_cells(column, n_bins)) for column in learned]
     table["noise_rows"] = [
-        cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
+        shares.cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
     ]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
-    most = plan.n_rows / (POOL_NOISE * table["noise_rows"])
+    most = plan.n_rows / (shares.POOL_NOISE * table["noise_rows"])
     table["cells_above_noise"] = np.minimum(table["cells"], most.astype(int))
     return table
