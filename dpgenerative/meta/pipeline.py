@@ -140,17 +140,13 @@ def _exploding(synthesizer: Any, steps: Any, rows: Any, whole: Any) -> list[Any]
 
 def _estimated_bounds(synthesizer: Any) -> pd.DataFrame:
     """Return the bounds of the columns of numbers for which none were stated."""
-    stated, fitted = (
-        getattr(synthesizer, each, None) for each in ("schema", "schema_")
-    )
-    bounded = {column.name for column in stated or () if column.lower is not None}
-    return pd.DataFrame(
-        {
-            column.name: [column.lower, column.upper]
-            for column in fitted or ()
-            if column.numeric and not column.temporal and column.name not in bounded
-        }
-    )
+    stated = getattr(synthesizer, "schema", None) or ()
+    bounded = {column.name for column in stated if column.lower is not None}
+    bounds = {}
+    for column in getattr(synthesizer, "schema_", None) or ():
+        if column.numeric and not column.temporal and column.name not in bounded:
+            bounds[column.name] = [column.lower, column.upper]
+    return pd.DataFrame(bounds)
 
 
 def _reach(ends: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
