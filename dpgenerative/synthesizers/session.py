@@ -290,11 +290,6 @@ def key_of(schema: Schema | None) -> Column | None:
     return next((c for c in columns if c.role in ("unit", "owner")), None)
 
 
-def released_rows(fitted: Any) -> int:
-    """Return the released row count."""
-    return int(fitted.privacy_.plan.n_rows)
-
-
 def drawn(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
     """Return a sample as a tuple of X, or of X and y."""
     return _as_tuple(fitted.sample(n, random_state=seed))
