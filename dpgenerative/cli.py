@@ -154,11 +154,9 @@ def sample(options: argparse.Namespace) -> None:
 
 def report(options: argparse.Namespace) -> None:
     """Print what a fit released; compare with real rows where they are given."""
-    needs = [
-        n for n in ("holdout", "target", "refits", "output") if getattr(options, n)
-    ]
-    if options.real is None and needs:
-        raise ValueError(f"--{needs[0]} needs --real.")
+    for name in ("holdout", "target", "refits", "output"):
+        if options.real is None and getattr(options, name):
+            raise ValueError(f"--{name} needs --real.")
     if options.real is not None and options.output is None:
         raise ValueError("--real needs --output, the page to write.")
     if options.target is not None and options.holdout is None:

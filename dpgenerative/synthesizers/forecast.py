@@ -97,23 +97,19 @@ class Forecast:
     def __str__(self) -> str:
         plan, n_columns = self.plan, len(self.columns)
         n_weak = len(weak_outlook(plan, n_columns))
-        table = self.columns.to_string(index=False, float_format="{:.3g}".format)
-        table = encodable(table)
-        return "\n".join(
-            [
-                f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
-                *cautions(plan, n_columns)[n_weak:],
-                "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
-                f"Row count: {plan.n_rows}, with noise of standard "
-                f"deviation {self.count_std:.3g}.",
-                f"Training: {plan.n_steps} steps, sampling rate "
-                f"{plan.sampling_rate:.4g}, noise multiplier "
-                f"{plan.noise_multiplier:.4g}.",
-                "Columns (cells: levels or intervals, and one for 'missing'; noise: "
-                "standard deviation of the count of a cell):",
-                table,
-            ]
-        )
+        lines = [
+            f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
+            *cautions(plan, n_columns)[n_weak:],
+            "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
+            f"Row count: {plan.n_rows}, with noise of standard deviation "
+            f"{self.count_std:.3g}.",
+            f"Training: {plan.n_steps} steps, sampling rate {plan.sampling_rate:.4g}, "
+            f"noise multiplier {plan.noise_multiplier:.4g}.",
+            "Columns (cells: levels or intervals, and one for 'missing'; noise: "
+            "standard deviation of the count of a cell):",
+            self.columns.to_string(index=False, float_format="{:.3g}".format),
+        ]
+        return encodable("\n".join(lines))
 
 
 @np.errstate(all="ignore")  # as in a fit

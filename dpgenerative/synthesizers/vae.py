@@ -82,15 +82,9 @@ class VAERecipe(AutoencoderRecipe):
     @property
     def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
         """From parameters that may be "auto" to rules."""
-
-        def marginal_budget(scale: FitSize) -> float:
-            others = self._table_budget(scale) + self._latent_budget(scale)
-            share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
-            return share * max(0.0, 1 - others)
-
         return {
             **AutoencoderRecipe.rules,
-            "marginal_budget": marginal_budget,
+            "marginal_budget": self._marginal_budget,
             "beta": lambda scale: 0.7,
             "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
             "latent_dim": _latent_dim,
@@ -101,8 +95,10 @@ class VAERecipe(AutoencoderRecipe):
         stated = self.architecture.table_budget if scale.epsilon else 0
         return flow_rules.table_budget(scale) if stated == "auto" else float(stated)
 
-    def _latent_budget(self, scale: FitSize) -> float:
-        return sum(super().releases(scale, 1.0).values())
+    def _marginal_budget(self, scale: FitSize) -> float:
+        others = self._table_budget(scale) + sum(super().releases(scale, 1.0).values())
+        share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
+        return share * max(0.0, 1 - others)
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         super().check_schema(owner, schema)
