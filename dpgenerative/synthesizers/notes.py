@@ -219,9 +219,7 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
     return bool(max(masses[0], masses[-1]) > AT_A_BOUND * masses.sum())
 
 
-def unit_notes(
-    noise: str, rows_per_unit: int, key: Column | None = None
-) -> tuple[str, ...]:
+def unit_notes(noise: str, rows_per_unit: int, key: Column | None) -> tuple[str, ...]:
     """Return the notes of every fit, and of its noise; `key` is that of persons."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
