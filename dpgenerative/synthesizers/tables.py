@@ -303,10 +303,8 @@ class BaseTableSynthesizer(Synthesizer):
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
         dtypes = {c.column.name: c.dtype for c in self._transformer.codecs}
-        schema = schema.without(self._transformer.given)
-        stated = with_stated_levels(self)
         typed = [n for n, t in dtypes.items() if isinstance(t, pd.CategoricalDtype)]
-        typed = [name for name in typed if name not in stated and name in schema]
+        schema = schema.without(self._transformer.given)
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
