@@ -33,7 +33,7 @@ from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer, noisy, session
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
-from dpgenerative.tables.arrow import in_pandas, refuse_unread, table_in_pandas
+from dpgenerative.tables.arrow import in_pandas, table_in_pandas
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.private import Private
 
@@ -483,8 +483,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     The values of a part would decide otherwise: what is planned for the whole has to
     hold for it, and one label must not change how the others are read.
     """
-    refuse_unread(X)
     if isinstance(estimator, BaseTableSynthesizer):
         owner = type(estimator).__name__
-        return in_pandas(owner, X), in_pandas(owner, y)
+        return table_in_pandas(owner, X), in_pandas(owner, y)
     return estimator._read(X, y)
