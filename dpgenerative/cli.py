@@ -104,9 +104,7 @@ def fit(options: argparse.Namespace) -> None:
     rows: Any = stream_table(options.data, *how)
     if options.people is not None:
         rows = stream_table(options.people, *how), rows
-    public = None
-    if options.public is not None:
-        public = stream_table(options.public, *how)
+    public = None if options.public is None else stream_table(options.public, *how)
     synthesizer = model(
         epsilon=options.epsilon, delta=options.delta, schema=facts.schema
     ).set_params(**parameters)
@@ -156,11 +154,9 @@ def sample(options: argparse.Namespace) -> None:
 
 def report(options: argparse.Namespace) -> None:
     """Print what a fit released; compare with real rows where they are given."""
-    needs = [
-        n for n in ("holdout", "target", "refits", "output") if getattr(options, n)
-    ]
-    if options.real is None and needs:
-        raise ValueError(f"--{needs[0]} needs --real.")
+    for name in ("holdout", "target", "refits", "output"):
+        if options.real is None and getattr(options, name):
+            raise ValueError(f"--{name} needs --real.")
     if options.real is not None and options.output is None:
         raise ValueError("--real needs --output, the page to write.")
     if options.target is not None and options.holdout is None:
@@ -240,10 +236,8 @@ def forecast(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import read_schema
 
     facts, (_, parameters) = read_schema(options.schema).schema, _model(options)
-    budget = (options.epsilon, options.delta)
-    ahead = make_forecast(
-        facts, options.rows, *budget, model=options.model, **parameters
-    )
+    stated = facts, options.rows, options.epsilon, options.delta
+    ahead = make_forecast(*stated, model=options.model, **parameters)
     _say(ahead)
     if options.errors:
         _say("Standard errors of means and shares (people: of as many real rows):")
@@ -265,9 +259,8 @@ def _copies(options: argparse.Namespace) -> list[Path]:
     """Return the files of a table and its copies, none of which is there."""
     path, numbers = Path(options.output), range(1, options.copies + 1)
     paths = [path, *(path.with_stem(f"{path.stem}-{i}") for i in numbers)]
-    for each in () if options.force else paths:
-        if each.exists():
-            raise FileExistsError(f"{each} exists; --force replaces it.")
+    for each in paths:
+        _check_output(options, each)
     return paths
 
 

@@ -90,7 +90,7 @@ def test_results_are_those_of_refits(fitted):
     result = bootstrap(fitted, by_group, **QUICK)
     assert result.replicates.shape == result.resampled.shape == (4, 2)
     assert list(result.estimate.index) == ["a", "b"]
-    assert result.n_rows == 4 * session.released_rows(fitted)
+    assert result.n_rows == 4 * fitted.privacy_.plan.n_rows
     pd.testing.assert_series_equal(result.estimate, result.truth)
     # Refits see what was drawn, with noise of their own.
     apart = (result.replicates - result.resampled).std()
@@ -193,7 +193,7 @@ def test_a_fit_with_public_rows_is_refused():
 
 
 def test_rows_of_a_size_of_ones_own(fitted):
-    n = session.released_rows(fitted)
+    n = fitted.privacy_.plan.n_rows
     result = bootstrap(fitted, len, n_rows=50, **QUICK)
     assert result.n_rows == result.estimate.item() == 50
     assert result.truth.item() == 4 * n
@@ -243,7 +243,7 @@ def test_errors_of_a_statistic(fitted):
         bootstrap(fitted, lambda f: (1.0, "wide"), **QUICK)
     with pytest.raises(KeyError, match="absent"):
         bootstrap(fitted, lambda f: f["absent"].mean(), **QUICK)
-    n = len(fitted.sample(1)) * 4 * session.released_rows(fitted)
+    n = len(fitted.sample(1)) * 4 * fitted.privacy_.plan.n_rows
 
     def whole_only(frame):  # fails on what is refitted, and on nothing else
         if len(frame) < n:
@@ -460,7 +460,7 @@ def test_refits_of_copies_see_rows_of_the_first_table(fitted, monkeypatch):
 
     monkeypatch.setattr(session, "refit", spy)
     first, *_ = sample_copies(fitted, 2, 30, random_state=0, verbose=0)
-    assert [len(rows) for rows in seen] == [session.released_rows(fitted)] * 2
+    assert [len(rows) for rows in seen] == [fitted.privacy_.plan.n_rows] * 2
     assert all(set(rows["x"]) <= set(first["x"]) for rows in seen)
 
 

@@ -151,7 +151,7 @@ def seed_of(random_state: Any) -> int:
 def stand_ins(synthesizer: Synthesizer, seed: int) -> Rows:
     """Return rows of the synthesizer that stand for the people."""
     child = np.random.SeedSequence(seed).spawn(1)[0]
-    n = DRAWN * session.released_rows(synthesizer)
+    n = DRAWN * synthesizer.privacy_.plan.n_rows
     return session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
 
 
@@ -169,7 +169,7 @@ def refitted(
     all of their rows). Refits are exact reruns: of all parameters, with noise of the
     same size.
     """
-    n = session.released_rows(synthesizer)
+    n = synthesizer.privacy_.plan.n_rows
     seeds = np.random.SeedSequence(seed).generate_state(2 * n_refits)
     yield from Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_refit)(synthesizer, people, n, pair, then, i)

@@ -18,7 +18,7 @@ from dpgenerative.encoding.values import NO_LEVELS
 from dpgenerative.meta.learners import default_learner
 from dpgenerative.privacy.budget import Trial, refuse_workers
 from dpgenerative.privacy.report import PrivacyReport
-from dpgenerative.synthesizers import DPHFlowSynthesizer, session
+from dpgenerative.synthesizers import DPHFlowSynthesizer, noisy, session
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables import containers
 
@@ -138,9 +138,7 @@ class SyntheticPredictor(BaseEstimator):
         return self.synthesizer_.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = containers.table_tags(super().__sklearn_tags__())
-        tags.non_deterministic = True
-        return tags
+        return noisy.tagged(containers.table_tags(super().__sklearn_tags__()))
 
     # Steps of a fit -------------------------------------------------------------
 

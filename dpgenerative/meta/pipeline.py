@@ -111,9 +111,9 @@ def sample_from(
     return (whole, *target) if target else whole
 
 
-def _all_undone(steps: Sequence[tuple[str, Any]], rows: Any) -> Any:
+def _all_undone(steps: Sequence[tuple[str, Any]], rows: Any, within: str = "") -> Any:
     for name, step in reversed(steps):
-        rows = _undone(name, step, rows)
+        rows = _undone(within + name, step, rows)
     return rows
 
 
@@ -140,17 +140,13 @@ def _exploding(synthesizer: Any, steps: Any, rows: Any, whole: Any) -> list[Any]
 
 def _estimated_bounds(synthesizer: Any) -> pd.DataFrame:
     """Return the bounds of the columns of numbers for which none were stated."""
-    stated, fitted = (
-        getattr(synthesizer, each, None) for each in ("schema", "schema_")
-    )
-    bounded = {column.name for column in stated or () if column.lower is not None}
-    return pd.DataFrame(
-        {
-            column.name: [column.lower, column.upper]
-            for column in fitted or ()
-            if column.numeric and not column.temporal and column.name not in bounded
-        }
-    )
+    stated = getattr(synthesizer, "schema", None) or ()
+    bounded = {column.name for column in stated if column.lower is not None}
+    bounds = {}
+    for column in getattr(synthesizer, "schema_", None) or ():
+        if column.numeric and not column.temporal and column.name not in bounded:
+            bounds[column.name] = [column.lower, column.upper]
+    return pd.DataFrame(bounds)
 
 
 def _reach(ends: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
@@ -194,14 +190,15 @@ def _undone(name: str, step: Any, rows: Any) -> Any:
     if step is None or step == "passthrough":
         return rows
     if isinstance(step, Pipeline):
-        for inner, part in reversed(step.steps):
-            rows = _undone(f"{name}__{inner}", part, rows)
-        return rows
+        return _all_undone(step.steps, rows, f"{name}__")
     rows = in_pandas("sample_from", rows)
     if isinstance(step, ColumnTransformer):
         return _undone_columns(name, step, rows)
-    if lacking := _lacks(step):
-        raise _refusal(name, step, f"has no {lacking}")
+    if isinstance(step, FunctionTransformer) and step.func and not step.inverse_func:
+        # Its inverse_transform would change nothing.
+        raise _refusal(name, step, "has no inverse_func")
+    if not hasattr(step, "inverse_transform"):
+        raise _refusal(name, step, "has no inverse_transform")
     try:
         undone = _inverse(step, rows)
     except (ValueError, TypeError, LookupError, NotImplementedError) as error:
@@ -231,14 +228,6 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     names = getattr(step, "feature_names_in_", range(step.n_features_in_))
     frame = pd.DataFrame({name: columns[place] for place, name in enumerate(names)})
     return frame if hasattr(step, "feature_names_in_") else frame.to_numpy()
-
-
-def _lacks(step: Any) -> str:
-    """Name what a step lacks to be inverted; empty if it lacks nothing."""
-    if isinstance(step, FunctionTransformer):
-        # Without an inverse_func its inverse_transform changes nothing.
-        return "" if step.func is None or step.inverse_func else "inverse_func"
-    return "" if hasattr(step, "inverse_transform") else "inverse_transform"
 
 
 def _inverse(step: Any, rows: Any) -> Any:

@@ -296,10 +296,8 @@ class SyntheticRegressor(RegressorMixin, SyntheticPredictor):
                 "integers or floats."
             )
         target = pd.Series(floats(y), index=y.index, name=y.name)
-        if (
-            session.stated_epsilon(self._new_synthesizer()) is None
-            and not np.isfinite(target).all()
-        ):
+        epsilon = session.stated_epsilon(self._new_synthesizer())
+        if epsilon is None and not np.isfinite(target).all():
             raise ValueError(
                 f"Input y of {self._owner} contains NaN or infinity, which only a "
                 "private fit reads as missing."

@@ -20,15 +20,9 @@ from dpgenerative._random import RandomSource, SecureGenerator, as_seed
 from dpgenerative._validation import check_delta, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
+from dpgenerative.meta import scores
 from dpgenerative.meta.calibration import Calibration, TrialBudget
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
-from dpgenerative.meta.scores import (
-    SCORE_SENSITIVITY,
-    hits,
-    pairs_deviation,
-    row_scores,
-    split,
-)
 from dpgenerative.meta.side_effects import clearing_caches, without_side_effects
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.ledger import refuse_difference
@@ -37,9 +31,9 @@ from dpgenerative.privacy.plan import count_epsilon
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
-from dpgenerative.synthesizers import DPHFlowSynthesizer, session
+from dpgenerative.synthesizers import DPHFlowSynthesizer, noisy, session
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
-from dpgenerative.tables.arrow import in_pandas, refuse_unread, table_in_pandas
+from dpgenerative.tables.arrow import in_pandas, table_in_pandas
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.private import Private
 
@@ -293,9 +287,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         return self._best.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = get_tags(self.estimator)
-        tags.non_deterministic = True
-        return tags
+        return noisy.tagged(get_tags(self.estimator))
 
     @property
     def _best(self) -> Any:
@@ -398,7 +390,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget.epsilon, budget.delta)
         paid = Trial(budget.n_train, mechanisms.ledger)
-        fitted, scored = split(private, self.holdout, rng)
+        fitted, scored = scores.split(private, self.holdout, rng)
         try:
             fitted.map(lambda pair: _fit(estimator, pair, public, paid))
         except LedgerError:
@@ -412,18 +404,18 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             value = scored.map(lambda pair: np.array([deviation(*pair)]))
         except SamplingError:
             return _FAILED
-        std = SCORE_SENSITIVITY * budget.score_multiplier
+        std = scores.SCORE_SENSITIVITY * budget.score_multiplier
         noisy = mechanisms.gaussian(
-            value, std, release="score", sensitivity=SCORE_SENSITIVITY
+            value, std, release="score", sensitivity=scores.SCORE_SENSITIVITY
         )
         return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
         """Return `n_test` times (score - 1/2), whose sensitivity is 1/2."""
-        scoring = self.scoring or (hits if base.is_classifier(estimator) else None)
-        if scoring is None:
-            return pairs_deviation(estimator, X, y, n_test)
-        return float(np.sum(row_scores(scoring, estimator, X, y) - 0.5))
+        if self.scoring is None and not base.is_classifier(estimator):
+            return scores.pairs_deviation(estimator, X, y, n_test)
+        scoring = scores.hits if self.scoring is None else self.scoring
+        return float(np.sum(scores.row_scores(scoring, estimator, X, y) - 0.5))
 
     def _state_cost(self, best: "_Trial", spent: float, pure: float) -> None:
         """Write the cost of the search into the best trial's report."""
@@ -452,7 +444,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         self.best_estimator_ = best.estimator
         self.best_params_ = dict(params)
         self.best_score_ = best.score
-        self.score_std_ = SCORE_SENSITIVITY * budget.score_multiplier / budget.n_test
+        std = scores.SCORE_SENSITIVITY * budget.score_multiplier
+        self.score_std_ = std / budget.n_test
         self.trial_epsilon_, self.trial_delta_ = budget.epsilon, budget.delta
         self.epsilon_, self.delta_ = inner.epsilon_, inner.delta_
         self.n_features_in_ = inner.n_features_in_
@@ -490,8 +483,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     The values of a part would decide otherwise: what is planned for the whole has to
     hold for it, and one label must not change how the others are read.
     """
-    refuse_unread(X)
     if isinstance(estimator, BaseTableSynthesizer):
         owner = type(estimator).__name__
-        return in_pandas(owner, X), in_pandas(owner, y)
+        return table_in_pandas(owner, X), in_pandas(owner, y)
     return estimator._read(X, y)

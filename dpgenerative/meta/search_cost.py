@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import check_delta, number
+from dpgenerative._validation import check_delta, check_parameters, number
 from dpgenerative.local.base import LocalRandomizer
 from dpgenerative.meta.pipeline import learns, parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
@@ -179,8 +179,7 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
         # Refused before a row is read; what else is refused here and now need not have
         # been in the search: another device, a seed that copies do not keep.
         try:
-            for name, check in _BUDGET.items():
-                check(type(estimator).__name__, name, getattr(estimator, name))
+            check_parameters(type(estimator).__name__, estimator, _BUDGET)
         except (ValueError, TypeError):
             return [(0.0, 0.0)]
     if isinstance(estimator, PrivateSearch):

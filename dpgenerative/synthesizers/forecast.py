@@ -9,13 +9,8 @@ import pandas as pd
 
 from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
+from dpgenerative.encoding import shares
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.shares import (
-    POOL_NOISE,
-    cell_std,
-    column_stds,
-    expected_cells,
-)
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
@@ -102,23 +97,19 @@ class Forecast:
     def __str__(self) -> str:
         plan, n_columns = self.plan, len(self.columns)
         n_weak = len(weak_outlook(plan, n_columns))
-        table = self.columns.to_string(index=False, float_format="{:.3g}".format)
-        table = encodable(table)
-        return "\n".join(
-            [
-                f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
-                *cautions(plan, n_columns)[n_weak:],
-                "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
-                f"Row count: {plan.n_rows}, with noise of standard "
-                f"deviation {self.count_std:.3g}.",
-                f"Training: {plan.n_steps} steps, sampling rate "
-                f"{plan.sampling_rate:.4g}, noise multiplier "
-                f"{plan.noise_multiplier:.4g}.",
-                "Columns (cells: levels or intervals, and one for 'missing'; noise: "
-                "standard deviation of the count of a cell):",
-                table,
-            ]
-        )
+        lines = [
+            f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
+            *cautions(plan, n_columns)[n_weak:],
+            "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
+            f"Row count: {plan.n_rows}, with noise of standard deviation "
+            f"{self.count_std:.3g}.",
+            f"Training: {plan.n_steps} steps, sampling rate {plan.sampling_rate:.4g}, "
+            f"noise multiplier {plan.noise_multiplier:.4g}.",
+            "Columns (cells: levels or intervals, and one for 'missing'; noise: "
+            "standard deviation of the count of a cell):",
+            self.columns.to_string(index=False, float_format="{:.3g}".format),
+        ]
+        return encodable("\n".join(lines))
 
 
 @np.errstate(all="ignore")  # as in a fit
@@ -202,16 +193,16 @@ def forecast(
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return the cells of every column, and the noise of their counts."""
     counts = next(each for each in plan.releases if each.stage == "rows")
-    wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
+    wholes = shares.column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)
     facts = [(column.name, column.kind) for column in learned]
     table = pd.DataFrame(facts, columns=["column", "kind"])
-    table["cells"] = [int(expected_cells(column, n_bins)) for column in learned]
+    table["cells"] = [int(shares.expected_cells(column, n_bins)) for column in learned]
     table["noise_rows"] = [
-        cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
+        shares.cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
     ]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
-    most = plan.n_rows / (POOL_NOISE * table["noise_rows"])
+    most = plan.n_rows / (shares.POOL_NOISE * table["noise_rows"])
     table["cells_above_noise"] = np.minimum(table["cells"], most.astype(int))
     return table

@@ -128,11 +128,9 @@ class AutoencoderRecipe(GroupedRecipe):
         if isinstance(self.prior, str):
             check_option(owner, "prior", self.prior, list(PRIORS))
             return
-        for method in ("log_prob", "sample"):
-            if not callable(getattr(self.prior, method, None)):
-                rule = (
-                    f"must be one of {list(PRIORS)}; an object needs a method {method}"
-                )
+        for name in ("log_prob", "sample"):
+            if not callable(getattr(self.prior, name, None)):
+                rule = f"must be one of {list(PRIORS)}; an object needs a method {name}"
                 refuse(owner, "prior", rule, self.prior)
         width = check_prior(owner, self.prior)
         stated = self.architecture.latent_dim

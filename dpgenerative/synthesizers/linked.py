@@ -72,9 +72,8 @@ def domain_of(estimator: Any, schema: Schema) -> TableDomain:
     sequences = Sequences.of(owner, schema, estimator.max_rows_per_unit)
     estimator._recipe.check_schema(owner, sequences.schema)
     with_missing = estimator._stated().with_missing | {*sequences.given}
-    return TableDomain(
-        groups_first(sequences.schema), with_missing, sequences=sequences
-    )
+    steps = groups_first(sequences.schema)
+    return TableDomain(steps, with_missing, sequences=sequences)
 
 
 def drawn(

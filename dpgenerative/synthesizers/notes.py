@@ -85,6 +85,8 @@ def public_facts(
     columns, named = schema.columns, [c.name for c in stated.columns if c.levels]
     levels = [c.name for c in columns if c.levels is not None]
     by_dtype = [name for name in levels if name in typed and name not in named]
+    ids = [c.name for c in stated.columns if c.role == "id"]
+    keys = [c.name for c in stated.columns if c.role in ("unit", "owner")]
     bounded = [c for c in columns if c.lower is not None]
     by_fact: dict[str, list[Hashable]] = {
         "bounds of": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],
@@ -92,12 +94,8 @@ def public_facts(
         "no missing values in": [c.name for c in columns if not c.nullable],
         "levels of": [name for name in levels if name not in by_dtype],
         "levels of a category dtype (not covered if listed from the rows):": by_dtype,
-        "identifiers, which are not read:": [
-            c.name for c in stated.columns if c.role == "id"
-        ],
-        "keys of persons, which say whose a row is:": [
-            c.name for c in stated.columns if c.role in ("unit", "owner")
-        ],
+        "identifiers, which are not read:": ids,
+        "keys of persons, which say whose a row is:": keys,
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
     facts += [f"{fact} {listed(names)}" for fact, names in by_fact.items() if names]
@@ -221,9 +219,7 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
     return bool(max(masses[0], masses[-1]) > AT_A_BOUND * masses.sum())
 
 
-def unit_notes(
-    noise: str, rows_per_unit: int, key: Column | None = None
-) -> tuple[str, ...]:
+def unit_notes(noise: str, rows_per_unit: int, key: Column | None) -> tuple[str, ...]:
     """Return the notes of every fit, and of its noise; `key` is that of persons."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "

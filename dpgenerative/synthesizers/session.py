@@ -179,10 +179,8 @@ def _keep(estimator: Any, fitted: Fitted, data: Data, seed: int | None) -> None:
     estimator._settings = fitted.settings
     estimator.schema_ = data.schema.completed(fitted.transformer.schema.columns)
     estimator.epsilon_, estimator.delta_ = plan.spent(), estimator.delta
-    estimator.noise_multiplier_, estimator.n_steps_ = (
-        plan.noise_multiplier,
-        plan.n_steps,
-    )
+    estimator.noise_multiplier_ = plan.noise_multiplier
+    estimator.n_steps_ = plan.n_steps
     estimator.privacy_ = _report(estimator, data, fitted)
     estimator.n_features_in_ = len(data.layout.x_names)
     set_feature_names(estimator, data.layout)
@@ -292,11 +290,6 @@ def key_of(schema: Schema | None) -> Column | None:
     return next((c for c in columns if c.role in ("unit", "owner")), None)
 
 
-def released_rows(fitted: Any) -> int:
-    """Return the released row count."""
-    return int(fitted.privacy_.plan.n_rows)
-
-
 def drawn(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
     """Return a sample as a tuple of X, or of X and y."""
     return _as_tuple(fitted.sample(n, random_state=seed))
@@ -325,8 +318,7 @@ def shuffled(fitted: Any, rows: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
     frame = as_table(fitted._owner, *rows)[0]
     columns = [frame[name].iloc[rng.permutation(len(frame))] for name in frame]
     mixed = pd.concat([x.reset_index(drop=True) for x in columns], axis=1)
-    made = fitted._layout.restore(mixed.set_axis(frame.columns, axis=1))
-    return made if isinstance(made, tuple) else (made,)
+    return _as_tuple(fitted._layout.restore(mixed.set_axis(frame.columns, axis=1)))
 
 
 def redrawn(fitted: Any, rows: tuple[Any, ...], n: int, seed: int) -> tuple[Any, ...]:

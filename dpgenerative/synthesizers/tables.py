@@ -26,16 +26,9 @@ from dpgenerative.synthesizers import linked, notes, reading, writing
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates, check_given
 from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
+from dpgenerative.tables import containers
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.containers import (
-    TableFormat,
-    as_table,
-    labels,
-    matched,
-    select_columns,
-    table_tags,
-)
 from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.sequences import one_table
@@ -209,7 +202,7 @@ class BaseTableSynthesizer(Synthesizer):
         return self._scored(X, y)
 
     def __sklearn_tags__(self) -> Any:
-        return table_tags(super().__sklearn_tags__())
+        return containers.table_tags(super().__sklearn_tags__())
 
     # What is read ---------------------------------------------------------------
 
@@ -241,12 +234,12 @@ class BaseTableSynthesizer(Synthesizer):
         if public is not None:
             public = reading.readable(self._owner, public, stated)
             public = public_table(self._owner, public, frame, layout)
-            public = select_columns(public, names)
+            public = containers.select_columns(public, names)
             schema = domain_of(schema, public)
         rows = reading.private_rows(self, frame, schema, names)
-        dtypes, has_public = select_columns(frame, names).dtypes, public is not None
+        dtypes = tuple(containers.select_columns(frame, names).dtypes)
         domain = self._domain(schema)
-        domain = replace(domain, has_public=has_public, dtypes=tuple(dtypes))
+        domain = replace(domain, has_public=public is not None, dtypes=dtypes)
         return Data(rows, layout, schema, domain, public)
 
     def _domain(self, schema: Schema) -> TableDomain:
@@ -266,7 +259,7 @@ class BaseTableSynthesizer(Synthesizer):
         """Return what the schema states; one of constraints alone has no columns."""
         return Schema([]) if self.schema is None else self.schema
 
-    def _nominal(self, layout: TableFormat) -> list[Hashable]:
+    def _nominal(self, layout: containers.TableFormat) -> list[Hashable]:
         """Return the names in `categorical_features`."""
         chosen = self.categorical_features
         about = self._owner, "categorical_features"
@@ -276,7 +269,7 @@ class BaseTableSynthesizer(Synthesizer):
         names = list(layout.x_names)
         if not isinstance(chosen, Iterable):
             refuse(*about, "must list names, indices or flags of columns", chosen)
-        chosen = labels(list(chosen))
+        chosen = containers.labels(list(chosen))
         if chosen.dtype == bool:
             if len(chosen) != len(names):
                 refuse(*about, f"must have length {len(names)}", chosen.tolist())
@@ -294,12 +287,12 @@ class BaseTableSynthesizer(Synthesizer):
         """Return X and y as one table like the fitted one, or raise ValueError."""
         if self._layout.sequences is not None:
             raise ValueError(f"{self._owner}: rows that are linked have no scores.")
-        frame, layout = as_table(self._owner, X, y)
+        frame, layout = containers.as_table(self._owner, X, y)
         has_y = layout.y_name is not None
         if has_y != (self._layout.y_name is not None):
             wanted = "without y, and takes no" if has_y else "with y, and needs"
             raise ValueError(f"{self._owner} was fitted {wanted} y here.")
-        table = matched(self._owner, frame, layout, self._layout)
+        table = containers.matched(self._owner, frame, layout, self._layout)
         if has_y:
             table[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
@@ -310,10 +303,8 @@ class BaseTableSynthesizer(Synthesizer):
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
         dtypes = {c.column.name: c.dtype for c in self._transformer.codecs}
-        schema = schema.without(self._transformer.given)
-        stated = with_stated_levels(self)
         typed = [n for n, t in dtypes.items() if isinstance(t, pd.CategoricalDtype)]
-        typed = [name for name in typed if name not in stated and name in schema]
+        schema = schema.without(self._transformer.given)
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
@@ -364,7 +355,8 @@ class BaseTableSynthesizer(Synthesizer):
         names = [*layout.x_names, *([] if layout.y_name is None else [layout.y_name])]
         n_before = 0
         for part in parts:
-            yield select_columns(self._completed(part, ids, None, n_before), names)
+            rows = self._completed(part, ids, None, n_before)
+            yield containers.select_columns(rows, names)
             n_before += len(part)
 
     def _candidates(

@@ -27,15 +27,9 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import FEW
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import flow_rules, notes
+from dpgenerative.synthesizers import flow_rules, latents, notes
 from dpgenerative.synthesizers.architecture import VAEArchitecture
-from dpgenerative.synthesizers.latents import (
-    AutoencoderRecipe,
-    bounds,
-    encoded,
-    points,
-    posterior,
-)
+from dpgenerative.synthesizers.latents import AutoencoderRecipe
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema, misfits
@@ -83,22 +77,14 @@ class VAERecipe(AutoencoderRecipe):
     conditional: Hashable = "auto"
 
     default_draws: ClassVar[int] = 2
-    learned: ClassVar[Sequence[str]] = (
-        *AutoencoderRecipe.learned, "factors", "counted"
-    )  # fmt: skip
+    learned = (*AutoencoderRecipe.learned, "factors", "counted")
 
     @property
     def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
         """From parameters that may be "auto" to rules."""
-
-        def marginal_budget(scale: FitSize) -> float:
-            others = self._table_budget(scale) + self._latent_budget(scale)
-            share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
-            return share * max(0.0, 1 - others)
-
         return {
             **AutoencoderRecipe.rules,
-            "marginal_budget": marginal_budget,
+            "marginal_budget": self._marginal_budget,
             "beta": lambda scale: 0.7,
             "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
             "latent_dim": _latent_dim,
@@ -109,12 +95,10 @@ class VAERecipe(AutoencoderRecipe):
         stated = self.architecture.table_budget if scale.epsilon else 0
         return flow_rules.table_budget(scale) if stated == "auto" else float(stated)
 
-    def _latent_budget(self, scale: FitSize) -> float:
-        return sum(super().releases(scale, 1.0).values())
-
-    def _is_last(self, schema: Schema) -> bool:
-        """Whether the condition is the last column, if any."""
-        return self.conditional == "auto" and "auto" not in schema.names
+    def _marginal_budget(self, scale: FitSize) -> float:
+        others = self._table_budget(scale) + sum(super().releases(scale, 1.0).values())
+        share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
+        return share * max(0.0, 1 - others)
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         super().check_schema(owner, schema)
@@ -128,7 +112,8 @@ class VAERecipe(AutoencoderRecipe):
 
     def ordered(self, schema: Schema) -> Schema:
         """Take the condition first, since measured tables change columns after it."""
-        name = schema.names[-1] if self._is_last(schema) else self.conditional
+        is_last = self.conditional == "auto" and "auto" not in schema.names
+        name = schema.names[-1] if is_last else self.conditional
         columns = sorted(schema.columns, key=lambda column: column.name != name)
         return Schema(columns, schema.constraints, schema.joint)
 
@@ -389,7 +374,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         -------
         ndarray of shape (n_samples,)
         """
-        return bounds(self, X, y, n_draws)
+        return latents.bounds(self, X, y, n_draws)
 
     def encode(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the posterior mean of every row's latents; not private if rows are.
@@ -404,7 +389,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         -------
         ndarray of shape (n_samples, latent_dim)
         """
-        return posterior(self, X, y)[0]
+        return latents.posterior(self, X, y)[0]
 
     def decode(self, Z: Any, random_state: Any = None, labels: Any = None) -> Any:
         """Draw one row for every point of the latent space, constraints aside.
@@ -421,7 +406,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        z = points(self, Z)
+        z = latents.points(self, Z)
         labels = None if labels is None else self._labels(labels)
         if labels is not None and len(labels) != len(z):
             raise ValueError(
@@ -469,11 +454,11 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        latents = torch.from_numpy(encoded(self, X, y, random_state, sampled))
+        z = torch.from_numpy(latents.encoded(self, X, y, random_state, sampled))
         labels = None
         if self._condition is not None:
             labels = self._as_fitted(X, y)[self._condition]
-        return self._decoded(latents, random_state, labels)
+        return self._decoded(z, random_state, labels)
 
     def _labels(self, labels: Any) -> pd.Series:
         """Return labels of the condition, or raise ValueError."""
