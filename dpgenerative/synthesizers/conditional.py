@@ -192,8 +192,12 @@ class Candidates:
         calendars = {each.name: each for each in self.transformer.calendars}
         if ids := [name for name in given if self.schema[name].is_key]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
-        built = {each.name for each in self.transformer.built}
-        built |= {name for place in self.transformer.places for name in place.names}
+        built = {
+            each.name: "as it is built on " + ", ".join(map(repr, each.bases))
+            for each in self.transformer.built
+        }
+        for place in self.transformer.places:
+            built |= dict.fromkeys(place.names, "as part of a place (joint)")
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
@@ -204,8 +208,8 @@ class Candidates:
             if single and name in built:
                 raise ValueError(
                     f"{self.owner}: one number of the continuum {name!r} has "
-                    "probability 0, as it is learned by way of other columns; give an "
-                    "interval, or a DataFrame of partial rows."
+                    f"probability 0, {built[name]}; "
+                    "give an interval, or a DataFrame of partial rows."
                 )
             if name in built or name in repaired:
                 continue
