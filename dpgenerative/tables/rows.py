@@ -211,9 +211,7 @@ def parts(
 
 def in_memory(rows: pd.DataFrame | Rows) -> pd.DataFrame:
     """Return rows as one table in memory."""
-    if not isinstance(rows, Rows):
-        return rows
-    return pd.concat([rows.head, *parts(rows)], ignore_index=True)
+    return rows.whole() if isinstance(rows, Rows) else rows
 
 
 def chunks(
