@@ -212,10 +212,7 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
 
 
 def misfits_of(
-    path: AnyPath,
-    schema: Schema,
-    form: CsvFormat = PLAIN,
-    without: Sequence[str] = (),
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, without: Sequence[str] = ()
 ) -> tuple[list[Misfits], int]:
     """Return the problems that a schema has with a file, and the number of its rows.
 
@@ -337,9 +334,6 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
             "from the file. The command `dpgenerative schema` drafts all entries."
         )
-
-
-# Entries of a column ------------------------------------------------------------------
 
 
 # Writing ------------------------------------------------------------------------------
