@@ -20,17 +20,11 @@ import pandas as pd
 
 from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.conditions import satisfies
+from dpgenerative.tables.conditions import on_line, satisfies
 from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
-from dpgenerative.tables.containers import (
-    holds_objects,
-    objects,
-    plain,
-    select_columns,
-)
+from dpgenerative.tables.containers import holds_objects, objects, plain, select_columns
 from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.times import temporal_kind, to_units
 
 NUMBER, PLACE = "rows of a person", "place of a row"
 BEFORE, MEAN = "{} (row before)", "{} (mean before)"
@@ -147,7 +141,7 @@ class Sequences:
     def means(self) -> dict[Hashable, Hashable]:
         """Columns of numbers, by the name of their mean before."""
         return {
-            _named(MEAN, name): name
+            MEAN.format(name): name
             for name in self.varying
             if _has_mean(self.schema[name])
         }
@@ -155,7 +149,7 @@ class Sequences:
     @property
     def before(self) -> dict[Hashable, Hashable]:
         """Columns by the name of their value in the row before."""
-        return {_named(BEFORE, name): name for name in self.varying}
+        return {BEFORE.format(name): name for name in self.varying}
 
     @property
     def given(self) -> tuple[Hashable, ...]:
@@ -182,7 +176,7 @@ class Sequences:
         places = np.flatnonzero(persons >= 0)
         by = [persons[places]]
         if self.order is not None:
-            by.insert(0, _floats(frame[self.order].iloc[places]))
+            by.insert(0, on_line(frame[self.order].iloc[places]))
         places = places[np.lexsort([places, *by])]
         sizes = np.bincount(persons[places], minlength=len(keys))
         first = np.cumsum(sizes) - sizes
@@ -349,31 +343,19 @@ def _steps(
     """Return what is learned of a step: what is given of it comes first."""
     number = Column(NUMBER, "integer", lower=1, upper=most, nullable=False)
     columns = [*(learned[name] for name in fixed), number, replace(number, name=PLACE)]
-    for name in varying:
-        now, named = learned[name], _named(BEFORE, name)
-        cycles = () if now.kind == "datetime" else None
-        now = replace(now, name=named, cycles=cycles)
-        columns.append(replace(now, role=None, nullable=True))
-    for name in varying:
-        if _has_mean(now := learned[name]):
-            columns.append(
-                Column(
-                    _named(MEAN, name),
-                    "continuous",
-                    now.lower,
-                    now.upper,
-                    nullable=True,
-                )
-            )
-    columns += [learned[name] for name in varying]
+    now = [learned[name] for name in varying]
+    for each in now:
+        name, cycles = BEFORE.format(each.name), () if each.kind == "datetime" else None
+        before = replace(each, name=name, role=None, nullable=True, cycles=cycles)
+        columns.append(before)
+    for each in filter(_has_mean, now):
+        name, bounds = MEAN.format(each.name), (each.lower, each.upper)
+        columns.append(Column(name, "continuous", *bounds, nullable=True))
+    columns += now
     constraints: list[Constraint] = list(learned.constraints)
     if order is not None:
-        constraints.append(LessEqual(_named(BEFORE, order), order))
+        constraints.append(LessEqual(BEFORE.format(order), order))
     return Schema(columns, constraints)
-
-
-def _named(template: str, name: Hashable) -> Hashable:
-    return template.format(name)
 
 
 def _has_mean(column: Column) -> bool:
@@ -387,7 +369,7 @@ def _persons(series: pd.Series) -> tuple[np.ndarray, Any]:
     zero character, but only where all keys are texts.
     """
     if pd.api.types.is_float_dtype(series.dtype):
-        return pd.factorize(_floats(series))
+        return pd.factorize(on_line(series))
     if not holds_objects(series.dtype):
         return pd.factorize(series)
     numbers: dict[Hashable, int] = {}
@@ -415,13 +397,6 @@ def _values_at(series: pd.Series, places: np.ndarray) -> pd.Series:
     From an array pandas would turn objects that all are times into times.
     """
     return series.iloc[places].reset_index(drop=True)
-
-
-def _floats(series: pd.Series) -> np.ndarray:
-    """Return numbers or times as floats, NaN where they are missing."""
-    if temporal_kind(series.dtype) or holds_objects(series.dtype):
-        return to_units(series, "us")
-    return series.to_numpy(float, na_value=np.nan)
 
 
 def _missing_where(series: pd.Series, flags: np.ndarray) -> pd.Series:
