@@ -26,7 +26,7 @@ from dpgenerative.tables.constraints import (
 )
 from dpgenerative.tables.derived import Computed
 from dpgenerative.tables.dtypes import CERTAIN
-from dpgenerative.tables.times import count_of
+from dpgenerative.tables.times import as_times, count_of
 from dpgenerative.tables.values import is_missing
 
 MOST_ROWS = 20_000
@@ -107,9 +107,9 @@ class _Cells:
 
 def _cells(column: Column, parts: list[Any]) -> _Cells | None:
     """Return the cells of a column, None where floats do not separate its numbers."""
-    if column.numeric:
-        return _numbers(column, [part for part in parts if not is_missing(part)])
     named = list(dict.fromkeys(part for part in parts if not is_missing(part)))
+    if column.numeric:
+        return _numbers(column, named)
     others = [object()] if column.levels is None else column.levels
     rest = [level for level in others if level not in named][:1]
     missing = [None] if column.nullable is not False else []
@@ -135,9 +135,7 @@ def _numbers(column: Column, parts: list[Any]) -> _Cells | None:
         cells = np.column_stack([cells, np.full(3, np.nan)])
     series = pd.Series(cells[0])
     if column.temporal:
-        counts = np.nan_to_num(np.round(cells[0]), nan=np.iinfo(np.int64).min)
-        unit = "M8[us]" if column.kind == "datetime" else "m8[us]"
-        series = pd.Series(counts.astype(np.int64).view(unit))
+        series = pd.Series(as_times(np.round(cells[0]), column.kind))
     return _Cells(series, cells[1], cells[2])
 
 
