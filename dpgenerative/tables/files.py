@@ -128,10 +128,7 @@ def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
         )
         return _in_dtypes(columns, schema, PLAIN)
 
-    dataset = parquet(path)
-    names = arrow.names_without_labels(dataset.schema)
-    arrow.require_distinct(str(path), names)
-    return of_dataset(str(path), dataset, frame).select(names)
+    return of_dataset(str(path), parquet(path), frame)
 
 
 def _dtype_of(kind: pa.DataType) -> Any:

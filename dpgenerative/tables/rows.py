@@ -302,6 +302,8 @@ def of_dataset(
     owner: str, dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]
 ) -> Rows:
     """Return the rows of a dataset of pyarrow, in frames that a function makes."""
+    names = arrow.names_without_labels(dataset.schema)
+    arrow.require_distinct(owner, names)
     fragments = _fragments(owner, dataset)
 
     def deal(rank: int, size: int) -> tuple[Rows, int]:
@@ -314,7 +316,8 @@ def of_dataset(
         rows = _scanned(type(dataset)([*own, *left], *facts), frame)
         return rows, sum(group.num_rows for part in own for group in part.row_groups)
 
-    return replace(_scanned(dataset, frame), deal=deal if fragments else None)
+    rows = replace(_scanned(dataset, frame), deal=deal if fragments else None)
+    return rows.select(names)
 
 
 def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
@@ -336,10 +339,8 @@ def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
 
 
 def _of_dataset(owner: str, dataset: Any, container: str) -> Rows:
-    names = arrow.names_without_labels(dataset.schema)
-    arrow.require_distinct(owner, names)
-    rows = of_dataset(owner, dataset, arrow.as_frame).select(names)
-    written = arrow.written(_chosen(dataset.schema, names))
+    rows = of_dataset(owner, dataset, arrow.as_frame)
+    written = arrow.written(_chosen(dataset.schema, rows.columns))
     return replace(rows, container=container, written=written)
 
 
