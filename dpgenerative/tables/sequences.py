@@ -171,12 +171,12 @@ class Sequences:
         DataFrame
             One row per person, of the columns of `schema`.
         """
-        frame = _Columns(frame)
-        persons, keys = _persons(frame[self.unit])
+        read = _reader(frame)
+        persons, keys = _persons(read(self.unit))
         places = np.flatnonzero(persons >= 0)
         by = [persons[places]]
         if self.order is not None:
-            by.insert(0, on_line(frame[self.order].iloc[places]))
+            by.insert(0, on_line(read(self.order).iloc[places]))
         places = places[np.lexsort([places, *by])]
         sizes = np.bincount(persons[places], minlength=len(keys))
         first = np.cumsum(sizes) - sizes
@@ -185,12 +185,12 @@ class Sequences:
         now, begin = places[first + chosen], places[first]
         table: dict[Hashable, Any] = {}
         for name in self.fixed:
-            table[name] = _values_at(frame[name], begin)
+            table[name] = _values_at(read(name), begin)
         table |= {NUMBER: sizes, PLACE: chosen + 1}
         means = {name: named for named, name in self.means.items()}
         previous = places[first + np.maximum(chosen, 1) - 1]
         for named, name in self.before.items():
-            column = frame[name]
+            column = read(name)
             before = _values_at(column, previous)
             table[named] = _missing_where(before, chosen == 0)
             if name in means:
@@ -268,26 +268,21 @@ def one_row_each(frame: pd.DataFrame | Rows, owner: Hashable) -> pd.DataFrame:
     Which one follows from a hash of the key; rows without a key are left out. So adding
     or removing a person, with all of their rows, adds or removes one row.
     """
-    names, columns = [n for n in frame.columns if n != owner], _Columns(frame)
-    persons, keys = _persons(columns[owner])
+    names, read = [n for n in frame.columns if n != owner], _reader(frame)
+    persons, keys = _persons(read(owner))
     order = np.argsort(persons, kind="stable")
     sizes = np.bincount(persons[persons >= 0], minlength=len(keys))
     first = len(persons) - sizes.sum() + np.cumsum(sizes) - sizes
     now = order[first + (_hashed(keys) % sizes.astype(np.uint64)).astype(int)]
-    table = {name: _values_at(columns[name], now) for name in names}
+    table = {name: _values_at(read(name), now) for name in names}
     return pd.DataFrame(table, index=range(len(keys)))
 
 
-class _Columns:
-    """Columns of a table, each read when it is asked for."""
-
-    def __init__(self, frame: pd.DataFrame | Rows) -> None:
-        once = isinstance(frame, Rows) and not frame.is_ordered
-        self._frame = in_memory(frame) if once else frame
-
-    def __getitem__(self, name: Hashable) -> pd.Series:
-        some = self._frame
-        return in_memory(some.select([name]) if isinstance(some, Rows) else some)[name]
+def _reader(frame: pd.DataFrame | Rows) -> Callable[[Hashable], pd.Series]:
+    """Return what reads a column of a table when it is asked for."""
+    if isinstance(frame, Rows) and frame.is_ordered:
+        return lambda name: frame.select([name]).whole()[name]
+    return in_memory(frame).__getitem__
 
 
 def people_redrawn(
