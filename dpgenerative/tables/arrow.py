@@ -266,10 +266,9 @@ def to_container(data: Any, container: str, written: Written) -> Any:
     if library == "polars":
         converted = _in_polars(table, frame, texts)
         return converted.to_series() if is_column else converted
-    for name, text in texts.items():
-        if name in names:
-            place = names.index(name)
-            column = table.column(place).cast(_type_named(text))
+    for place, name in enumerate(names):
+        if name in texts:
+            column = table.column(place).cast(_type_named(texts[name]))
             table = table.set_column(place, name, column)
     return table.column(0) if is_column else table
 

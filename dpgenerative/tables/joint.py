@@ -35,9 +35,8 @@ def checked_joint(
 
 
 def _names(each: Any) -> tuple[Hashable, ...]:
-    if not isinstance(each, (tuple, list)) or len(each) not in (2, 3):
-        _refuse(each)
-    if not all(map(is_hashable, each)):
+    is_set = isinstance(each, (tuple, list)) and len(each) in (2, 3)
+    if not is_set or not all(map(is_hashable, each)):
         _refuse(each)
     return tuple(each)
 
