@@ -130,9 +130,9 @@ class Composition(Computed):
         step = facts[self.name].step
         if step is None or self.digits is not None:
             return self
-        off = [abs(round(step, d) - step) for d in range(MOST_DIGITS)]
-        exact = [d for d, error in enumerate(off) if error < 1e-9 * step]
-        return replace(self, digits=exact[0] if exact else None)
+        every = range(MOST_DIGITS)
+        exact = (d for d in every if abs(round(step, d) - step) < 1e-9 * step)
+        return replace(self, digits=next(exact, None))
 
     def compute(self, frame: pd.DataFrame) -> Values:
         rest = np.full(len(frame), float(self.total))

@@ -205,10 +205,9 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
     kind = "integer" if is_whole else "continuous"
     facts = {"kind": kind, **_bounds(kind, numbers)}
     if is_whole:
-        with_decimals = texts.str.contains(".", regex=False).any()
-        question = "Whole numbers written with decimals: are they integers?"
-        asked = question if with_decimals else None
-        return facts, (asked, _asked_of_clocks(numbers))
+        has_decimals = texts.str.contains(".", regex=False).any()
+        asked = "Whole numbers written with decimals: are they integers?"
+        return facts, (asked if has_decimals else None, _asked_of_clocks(numbers))
     # Negative for multiples of ten.
     digits = max(
         -int(Decimal(t.strip()).normalize().as_tuple().exponent) for t in texts
