@@ -232,11 +232,8 @@ def _plain(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)
     # Arrow decodes no dictionary of some types of text.
-    parts = [
-        pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain))
-        for part in column.chunks
-    ]
-    return pa.chunked_array([part.dictionary_decode() for part in parts], plain)
+    parts = [part.dictionary.cast(plain).take(part.indices) for part in column.chunks]
+    return pa.chunked_array(parts, plain)
 
 
 def enums(types: Mapping[str, Any]) -> dict[str, list[str]]:
