@@ -79,9 +79,8 @@ def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
             stored = as_stored(end, series.dtype)
-            inside &= reaches(
-                values, count_of(end, kind, "us") if kind else float(stored)
-            )
+            limit = count_of(end, kind, "us") if kind else float(stored)
+            inside &= reaches(values, limit)
     return inside
 
 

@@ -149,8 +149,7 @@ def _cells_between(points: np.ndarray, step: float | None) -> np.ndarray:
     is_open = start < stop  # else a single point
     first = np.where(is_open, np.floor(start / step + 1e-6) + 1, start / step)
     last = np.where(is_open, np.ceil(stop / step - 1e-6) - 1, stop / step)
-    has_multiple = np.where(
-        is_open, first <= last, np.abs(first - first.round()) < 1e-6
-    )
+    is_multiple = np.abs(first - first.round()) < 1e-6
+    has_multiple = np.where(is_open, first <= last, is_multiple)
     low, high = (np.where(is_open, n * step, start) for n in (first, last))
     return np.stack([low, low, high])[:, has_multiple]

@@ -183,10 +183,8 @@ class Expression:
                 raise ValueError(f"contains {ast.unparse(node)}")
         elif not isinstance(node, ast.Name):
             operators = [getattr(node, "op", None), *getattr(node, "ops", ())]
-            is_operation = type(node) in _CHILDREN and all(
-                type(each) in _OPERATORS for each in operators if each is not None
-            )
-            if not is_operation:
+            are_operators = all(type(each) in _OPERATORS for each in operators if each)
+            if type(node) not in _CHILDREN or not are_operators:
                 raise ValueError(f"contains {ast.unparse(node)}")
         for child in _children(node):
             self._check(child)

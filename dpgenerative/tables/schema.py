@@ -126,9 +126,7 @@ class Schema:
         Names and levels stay what they are: JSON takes those that are text, numbers or
         booleans, and no dates or bytes.
         """
-        facts: dict[str, Any] = {
-            "columns": [column.to_dict() for column in self.columns]
-        }
+        facts: dict[str, Any] = {"columns": [each.to_dict() for each in self.columns]}
         if self.constraints:
             facts["constraints"] = [each.to_dict() for each in self.constraints]
         if self.joint:

@@ -121,15 +121,14 @@ class Sequences:
         learned = schema.modelled
         fixed = tuple(c.name for c in learned if c.per_unit)
         varying = tuple(c.name for c in learned if not c.per_unit)
+        reserved = {NUMBER, PLACE} & set(schema.names)
         problems = {
             "one column of role unit": len(units) > 1,
             "no column of role owner": schema.owner is not None,
             "one column of role order": len(orders) > 1,
             "a column that varies within a person": not varying,
             "no columns that are learned together (joint)": len(schema.joint) > 0,
-            f"no column named {NUMBER!r} or {PLACE!r}": bool(
-                {NUMBER, PLACE} & set(schema.names)
-            ),
+            f"no column named {NUMBER!r} or {PLACE!r}": bool(reserved),
         }
         if broken := [rule for rule, is_broken in problems.items() if is_broken]:
             raise ValueError(f"{owner}: linked rows need {broken[0]}.")
@@ -183,10 +182,9 @@ class Sequences:
         sizes = np.minimum(sizes, self.most)
         chosen = (_hashed(keys) % np.maximum(sizes, 1).astype(np.uint64)).astype(int)
         now, begin = places[first + chosen], places[first]
-        table: dict[Hashable, Any] = {}
+        table: dict[Hashable, Any] = {NUMBER: sizes, PLACE: chosen + 1}
         for name in self.fixed:
             table[name] = _values_at(read(name), begin)
-        table |= {NUMBER: sizes, PLACE: chosen + 1}
         means = {name: named for named, name in self.means.items()}
         previous = places[first + np.maximum(chosen, 1) - 1]
         for named, name in self.before.items():
