@@ -185,15 +185,14 @@ class Sequences:
         table: dict[Hashable, Any] = {NUMBER: sizes, PLACE: chosen + 1}
         for name in self.fixed:
             table[name] = _values_at(read(name), begin)
-        means = {name: named for named, name in self.means.items()}
         previous = places[first + np.maximum(chosen, 1) - 1]
         for named, name in self.before.items():
             column = read(name)
             before = _values_at(column, previous)
             table[named] = _missing_where(before, chosen == 0)
-            if name in means:
+            if _has_mean(self.schema[name]):
                 values = _finite(column.iloc[places], self.schema[name])
-                table[means[name]] = _means(values, first, chosen)
+                table[MEAN.format(name)] = _means(values, first, chosen)
             table[name] = _values_at(column, now)
         return pd.DataFrame(table, index=range(len(keys)))[list(self.schema.names)]
 
@@ -224,11 +223,11 @@ class Sequences:
             Without those of the past.
         """
         persons = people[[*self.fixed, NUMBER]].reset_index(drop=True)
-        blank = people.reset_index(drop=True)
-        for name in (*self.before, *self.means):
-            blank[name] = _missing_where(blank[name], np.ones(len(blank), bool))
+        blank, before = people.iloc[:0].reset_index(drop=True), self.before
         totals = {name: np.zeros((2, len(persons))) for name in self.means.values()}
-        now, made = blank, [blank.iloc[:0]]
+        nothing = np.ones(len(persons), bool)
+        now: Any = {x: _missing_where(people[y], nothing) for y, x in before.items()}
+        made = [blank]
         ids, n_past = persons.index, np.zeros(len(persons), int)
         if past is not None:
             n_past = np.bincount(past[self.unit], minlength=len(persons))
@@ -237,15 +236,13 @@ class Sequences:
             if not len(ids):
                 break
             given = persons.loc[ids[n_past[ids] < place]].assign(**{PLACE: place})
-            for named in () if place > 1 else (*self.before, *self.means):
-                given[named] = blank[named][given.index]
-            for named, name in self.before.items() if place > 1 else ():
+            for named, name in before.items():
                 given[named] = now[name].reindex(given.index)
-            for named, name in self.means.items() if place > 1 else ():
+            for named, name in self.means.items():
                 sums, counts = totals[name][:, given.index]
                 with np.errstate(invalid="ignore"):
                     given[named] = sums / counts
-            now = complete(given) if len(given) else blank.iloc[:0]
+            now = complete(given) if len(given) else blank
             made.append(now)
             if past is not None and (past[PLACE] == place).any():
                 old = past[past[PLACE] == place].set_index(self.unit).rename_axis(None)
