@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Generic
 
@@ -364,9 +364,7 @@ def _of_query(query: Any) -> Rows:
         starts = range(0, n, CHUNK)
         return (pa.table(chosen.slice(start, CHUNK).collect()) for start in starts)
 
-    def frame(table: pa.Table) -> pd.DataFrame:
-        return arrow.as_frame(table, levels)
-
+    frame = partial(arrow.as_frame, levels=levels)
     head, written = frame(schema.empty_table()), arrow.written(schema)
     return Rows(head, n, tables, frame, "polars frame", written, is_ordered=False)
 
