@@ -8,7 +8,7 @@ derived columns as free.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,17 +67,20 @@ def _linked(constraints: Sequence[Constraint]) -> list[list[Constraint]]:
 
 
 def _is_possible(constraints: Sequence[Constraint], facts: Facts) -> bool:
-    names = list(dict.fromkeys(name for each in constraints for name in each.columns))
-    cells = [_cells(facts[name], list(_named(constraints, name))) for name in names]
-    of = {name: each for name, each in zip(names, cells, strict=True) if each}
+    named: dict[Hashable, list[Any]] = {n: [] for c in constraints for n in c.columns}
+    for each in constraints:
+        for name, condition in each.conditions_on():
+            named[name] += alternatives(condition)
+    cells = {name: _cells(facts[name], parts) for name, parts in named.items()}
+    of = {name: each for name, each in cells.items() if each}
     shape = [len(each.values) for each in of.values()]
-    if len(of) < len(names) or math.prod(shape) > MOST_ROWS:
+    if len(of) < len(named) or math.prod(shape) > MOST_ROWS:
         return True
-    places = dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True))
-    columns = {name: of[name].values.iloc[places[name]].array for name in names}
+    places = dict(zip(of, np.indices(shape).reshape(len(shape), -1), strict=True))
+    columns = {name: each.values.iloc[places[name]].array for name, each in of.items()}
     from dpgenerative.tables.containers import labels  # loads scipy
 
-    rows = pd.DataFrame(columns).set_axis(labels(names), axis=1)
+    rows = pd.DataFrame(columns).set_axis(labels(list(of)), axis=1)
     holds = np.ones(len(rows), dtype=bool)
     for each in constraints:
         if isinstance(each, LessEqual):
@@ -87,13 +90,6 @@ def _is_possible(constraints: Sequence[Constraint], facts: Facts) -> bool:
         else:
             holds &= each.holds(rows)
     return bool(holds.any())
-
-
-def _named(constraints: Sequence[Constraint], name: Hashable) -> Iterator[Any]:
-    """Yield the values and intervals that constraints name of a column."""
-    for constraint in constraints:
-        for column, condition in constraint.conditions_on():
-            yield from alternatives(condition) if column == name else ()
 
 
 @dataclass(frozen=True)
