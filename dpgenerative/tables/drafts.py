@@ -428,17 +428,16 @@ def read_schema(path: str) -> SchemaFile:
         facts = json.loads(require_file(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} is not a JSON file: {error}.") from None
-    is_dict = isinstance(facts, dict)
-    form = facts.pop("csv", {}) if is_dict else {}
-    without = facts.pop("without", []) if is_dict else []
+    stated = facts if isinstance(facts, dict) else {}
+    form, without = stated.pop("csv", {}), stated.pop("without", [])
     schema = unmarked_schema(facts, path)
     fields = list(entries.CsvFormat.__dataclass_fields__)
     if not isinstance(form, dict) or not set(form) <= set(fields):
         refuse(path, "csv", f"must be a dictionary of {fields}", form)
     if not (isinstance(without, list) and all(isinstance(n, str) for n in without)):
         refuse(path, "without", "must be a list of names", without)
-    if stated := [name for name in without if name in schema]:
-        raise ValueError(f"{path} leaves out columns that it states: {stated}.")
+    if both := [name for name in without if name in schema]:
+        raise ValueError(f"{path} leaves out columns that it states: {both}.")
     return SchemaFile(schema, entries.CsvFormat(**form), without)
 
 
