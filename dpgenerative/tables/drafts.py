@@ -366,12 +366,12 @@ def _computed(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield columns that are the sum or the product of two others, and the formula."""
     kinds = ("integer", "continuous")
-    numeric = [c for c in columns if c["kind"] in kinds and "role" not in c]
-    heads = [entries.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
-    varied = [j for j, head in enumerate(heads) if len(np.unique(head)) >= ENOUGH]
-    table = np.array([heads[j] for j in varied])
+    numeric = {c["name"]: c for c in columns if c["kind"] in kinds and "role" not in c}
+    heads = {n: entries.numbers_of(frame[n].head(SCREENED), form) for n in numeric}
+    varied = {n: head for n, head in heads.items() if len(np.unique(head)) >= ENOUGH}
+    names, table = list(varied), np.array(list(varied.values()))
     matches: dict[int, str] = {}
-    for j, k in combinations(range(len(varied)), 2):
+    for j, k in combinations(range(len(names)), 2):
         for sign, values in ("+", table[j] + table[k]), ("*", table[j] * table[k]):
             if np.count_nonzero(~np.isnan(values)) < ENOUGH:
                 continue
@@ -380,9 +380,8 @@ def _computed(
             for i in np.flatnonzero(is_near).tolist():
                 near = np.abs(values - table[i]) <= 1e-6 * np.abs(values)
                 if i not in (j, k, *matches) and near[~np.isnan(values)].all():
-                    names = (numeric[varied[place]]["name"] for place in (j, k))
-                    matches[i] = f"`{next(names)}` {sign} `{next(names)}`"
-    yield from ((numeric[varied[i]], formula) for i, formula in matches.items())
+                    matches[i] = f"`{names[j]}` {sign} `{names[k]}`"
+    yield from ((numeric[names[i]], formula) for i, formula in matches.items())
 
 
 def _texts_of(series: pd.Series) -> list[str | None]:
