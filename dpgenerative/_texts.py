@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,10 +34,8 @@ def value_of(text: str) -> Any:
 
     Words and dates in a list or an interval need no quotes: [A, B].
     """
-    try:
+    with suppress(SyntaxError, ValueError):
         return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        pass
     if text[:1] + text[-1:] not in ("[]", "()"):
         return text
     items = [value_of(item.strip()) for item in text[1:-1].split(",")]

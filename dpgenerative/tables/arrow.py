@@ -232,11 +232,8 @@ def _plain(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)
     # Arrow decodes no dictionary of some types of text.
-    parts = [
-        pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain))
-        for part in column.chunks
-    ]
-    return pa.chunked_array([part.dictionary_decode() for part in parts], plain)
+    parts = [part.dictionary.cast(plain).take(part.indices) for part in column.chunks]
+    return pa.chunked_array(parts, plain)
 
 
 def enums(types: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -266,10 +263,9 @@ def to_container(data: Any, container: str, written: Written) -> Any:
     if library == "polars":
         converted = _in_polars(table, frame, texts)
         return converted.to_series() if is_column else converted
-    for name, text in texts.items():
-        if name in names:
-            place = names.index(name)
-            column = table.column(place).cast(_type_named(text))
+    for place, name in enumerate(names):
+        if name in texts:
+            column = table.column(place).cast(_type_named(texts[name]))
             table = table.set_column(place, name, column)
     return table.column(0) if is_column else table
 

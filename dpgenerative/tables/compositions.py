@@ -103,9 +103,8 @@ class Composition(Computed):
                 )
         steps = {column.step for column in columns}
         if len(steps) > 1:
-            raise ValueError(
-                f"{self!r} needs columns of one resolution; got {_spelled(columns)}."
-            )
+            each = ", ".join(f"{x.step} of {x.name!r}" for x in columns)
+            raise ValueError(f"{self!r} needs columns of one resolution; got {each}.")
         if columns[0].misses_step(np.array([float(self.total)])).any():
             raise ValueError(f"{self!r} needs a total on the grid of its columns.")
         self._check_sums(columns)
@@ -131,9 +130,9 @@ class Composition(Computed):
         step = facts[self.name].step
         if step is None or self.digits is not None:
             return self
-        off = [abs(round(step, d) - step) for d in range(MOST_DIGITS)]
-        exact = [d for d, error in enumerate(off) if error < 1e-9 * step]
-        return replace(self, digits=exact[0] if exact else None)
+        every = range(MOST_DIGITS)
+        exact = (d for d in every if abs(round(step, d) - step) < 1e-9 * step)
+        return replace(self, digits=next(exact, None))
 
     def compute(self, frame: pd.DataFrame) -> Values:
         rest = np.full(len(frame), float(self.total))
@@ -157,10 +156,6 @@ def _precision(dtype: Any) -> float:
     plain = getattr(dtype, "numpy_dtype", dtype)
     is_float = isinstance(plain, np.dtype) and plain.kind == "f"
     return max(1e-12, 4 * float(np.finfo(plain).eps) if is_float else 0.0)
-
-
-def _spelled(columns: Iterable[Column]) -> str:
-    return ", ".join(f"{each.step} of {each.name!r}" for each in columns)
 
 
 def with_bounds(facts: Facts, constraints: Iterable[Constraint]) -> dict[Hashable, Any]:

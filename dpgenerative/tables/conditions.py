@@ -60,8 +60,7 @@ def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
 
 
 def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
-    kind = temporal_kind(series.dtype)
-    if kind is not None:
+    if kind := temporal_kind(series.dtype):
         times = [count_of(value, kind, "us") for value in values]
         return np.isin(to_units(series, "us"), times)
     stored = [as_stored(value, series.dtype) for value in values]
@@ -80,9 +79,8 @@ def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
             stored = as_stored(end, series.dtype)
-            inside &= reaches(
-                values, count_of(end, kind, "us") if kind else float(stored)
-            )
+            limit = count_of(end, kind, "us") if kind else float(stored)
+            inside &= reaches(values, limit)
     return inside
 
 
@@ -114,8 +112,7 @@ def check_condition(column: Column, condition: Any) -> None:
     if not parts:
         refuse_condition(column, condition, "it lists no value")
     for part in parts:
-        why = _why_never(column, part)
-        if why is not None:
+        if why := _why_never(column, part):
             refuse_condition(column, part, why)
 
 

@@ -48,8 +48,7 @@ def holds_objects(dtype: Any) -> bool:
 
 def objects(values: Iterable[Any]) -> np.ndarray:
     """Return an array of objects as they are, without calling their methods."""
-    listed = list(values)
-    return np.fromiter(listed, dtype=object, count=len(listed))
+    return np.fromiter(values, dtype=object)
 
 
 COARSE = ("Y", "M", "W", "D", "h", "m")

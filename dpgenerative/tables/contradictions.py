@@ -8,7 +8,7 @@ derived columns as free.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from dpgenerative.tables.constraints import (
 )
 from dpgenerative.tables.derived import Computed
 from dpgenerative.tables.dtypes import CERTAIN
-from dpgenerative.tables.times import count_of
+from dpgenerative.tables.times import as_times, count_of
 from dpgenerative.tables.values import is_missing
 
 MOST_ROWS = 20_000
@@ -67,17 +67,20 @@ def _linked(constraints: Sequence[Constraint]) -> list[list[Constraint]]:
 
 
 def _is_possible(constraints: Sequence[Constraint], facts: Facts) -> bool:
-    names = list(dict.fromkeys(name for each in constraints for name in each.columns))
-    cells = [_cells(facts[name], list(_named(constraints, name))) for name in names]
-    of = {name: each for name, each in zip(names, cells, strict=True) if each}
+    named: dict[Hashable, list[Any]] = {n: [] for c in constraints for n in c.columns}
+    for each in constraints:
+        for name, condition in each.conditions_on():
+            named[name] += alternatives(condition)
+    cells = {name: _cells(facts[name], parts) for name, parts in named.items()}
+    of = {name: each for name, each in cells.items() if each}
     shape = [len(each.values) for each in of.values()]
-    if len(of) < len(names) or math.prod(shape) > MOST_ROWS:
+    if len(of) < len(named) or math.prod(shape) > MOST_ROWS:
         return True
-    places = dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True))
-    columns = {name: of[name].values.iloc[places[name]].array for name in names}
+    places = dict(zip(of, np.indices(shape).reshape(len(shape), -1), strict=True))
+    columns = {name: each.values.iloc[places[name]].array for name, each in of.items()}
     from dpgenerative.tables.containers import labels  # loads scipy
 
-    rows = pd.DataFrame(columns).set_axis(labels(names), axis=1)
+    rows = pd.DataFrame(columns).set_axis(labels(list(of)), axis=1)
     holds = np.ones(len(rows), dtype=bool)
     for each in constraints:
         if isinstance(each, LessEqual):
@@ -87,13 +90,6 @@ def _is_possible(constraints: Sequence[Constraint], facts: Facts) -> bool:
         else:
             holds &= each.holds(rows)
     return bool(holds.any())
-
-
-def _named(constraints: Sequence[Constraint], name: Hashable) -> Iterator[Any]:
-    """Yield the values and intervals that constraints name of a column."""
-    for constraint in constraints:
-        for column, condition in constraint.conditions_on():
-            yield from alternatives(condition) if column == name else ()
 
 
 @dataclass(frozen=True)
@@ -107,9 +103,9 @@ class _Cells:
 
 def _cells(column: Column, parts: list[Any]) -> _Cells | None:
     """Return the cells of a column, None where floats do not separate its numbers."""
-    if column.numeric:
-        return _numbers(column, [part for part in parts if not is_missing(part)])
     named = list(dict.fromkeys(part for part in parts if not is_missing(part)))
+    if column.numeric:
+        return _numbers(column, named)
     others = [object()] if column.levels is None else column.levels
     rest = [level for level in others if level not in named][:1]
     missing = [None] if column.nullable is not False else []
@@ -135,9 +131,7 @@ def _numbers(column: Column, parts: list[Any]) -> _Cells | None:
         cells = np.column_stack([cells, np.full(3, np.nan)])
     series = pd.Series(cells[0])
     if column.temporal:
-        counts = np.nan_to_num(np.round(cells[0]), nan=np.iinfo(np.int64).min)
-        unit = "M8[us]" if column.kind == "datetime" else "m8[us]"
-        series = pd.Series(counts.astype(np.int64).view(unit))
+        series = pd.Series(as_times(np.round(cells[0]), column.kind))
     return _Cells(series, cells[1], cells[2])
 
 
@@ -151,8 +145,7 @@ def _cells_between(points: np.ndarray, step: float | None) -> np.ndarray:
     is_open = start < stop  # else a single point
     first = np.where(is_open, np.floor(start / step + 1e-6) + 1, start / step)
     last = np.where(is_open, np.ceil(stop / step - 1e-6) - 1, stop / step)
-    has_multiple = np.where(
-        is_open, first <= last, np.abs(first - first.round()) < 1e-6
-    )
+    is_multiple = np.abs(first - first.round()) < 1e-6
+    has_multiple = np.where(is_open, first <= last, is_multiple)
     low, high = (np.where(is_open, n * step, start) for n in (first, last))
     return np.stack([low, low, high])[:, has_multiple]

@@ -23,7 +23,7 @@ from pandas.api import types
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import Constraint, Facts, builtin, refuse_field
 from dpgenerative.tables.dtypes import is_real_dtype
-from dpgenerative.tables.times import PER_DAY, temporal_kind, to_units
+from dpgenerative.tables.times import PER_DAY, as_times, temporal_kind, to_units
 from dpgenerative.tables.values import as_objects
 
 LONGEST = 1000
@@ -183,10 +183,8 @@ class Expression:
                 raise ValueError(f"contains {ast.unparse(node)}")
         elif not isinstance(node, ast.Name):
             operators = [getattr(node, "op", None), *getattr(node, "ops", ())]
-            is_operation = type(node) in _CHILDREN and all(
-                type(each) in _OPERATORS for each in operators if each is not None
-            )
-            if not is_operation:
+            are_operators = all(type(each) in _OPERATORS for each in operators if each)
+            if type(node) not in _CHILDREN or not are_operators:
                 raise ValueError(f"contains {ast.unparse(node)}")
         for child in _children(node):
             self._check(child)
@@ -248,24 +246,16 @@ def values_of(series: pd.Series) -> Values:
     has_dates = is_object and any(isinstance(each, dt.date) for each in series)
     kind = "datetime" if has_dates else temporal_kind(series.dtype)
     if kind is not None:
-        return _times(to_units(series, "us"), kind)
+        return as_times(to_units(series, "us"), kind)
     if types.is_bool_dtype(series.dtype) or is_real_dtype(series.dtype):
         return series.to_numpy(float, na_value=np.nan)
     return as_objects(series).to_numpy()
 
 
-def _times(counts: np.ndarray, kind: str) -> Values:
-    missing = np.isnan(counts)
-    dtype = "M8[us]" if kind == "datetime" else "m8[us]"
-    times = np.where(missing, 0, counts).astype(np.int64).astype(dtype)
-    times[missing] = np.array("NaT", dtype)
-    return times
-
-
 def _example(column: Column) -> Values:
     """Return two made-up values of a column, as an expression reads them."""
     if column.temporal:
-        return _times(np.ones(2), column.kind)
+        return as_times(np.ones(2), column.kind)
     if column.numeric or column.kind == "boolean":
         return np.ones(2)
     return np.array(["some", "text"], dtype=object)

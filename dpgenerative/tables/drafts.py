@@ -205,10 +205,9 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
     kind = "integer" if is_whole else "continuous"
     facts = {"kind": kind, **_bounds(kind, numbers)}
     if is_whole:
-        with_decimals = texts.str.contains(".", regex=False).any()
-        question = "Whole numbers written with decimals: are they integers?"
-        asked = question if with_decimals else None
-        return facts, (asked, _asked_of_clocks(numbers))
+        has_decimals = texts.str.contains(".", regex=False).any()
+        asked = "Whole numbers written with decimals: are they integers?"
+        return facts, (asked if has_decimals else None, _asked_of_clocks(numbers))
     # Negative for multiples of ten.
     digits = max(
         -int(Decimal(t.strip()).normalize().as_tuple().exponent) for t in texts
@@ -367,12 +366,12 @@ def _computed(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield columns that are the sum or the product of two others, and the formula."""
     kinds = ("integer", "continuous")
-    numeric = [c for c in columns if c["kind"] in kinds and "role" not in c]
-    heads = [entries.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
-    varied = [j for j, head in enumerate(heads) if len(np.unique(head)) >= ENOUGH]
-    table = np.array([heads[j] for j in varied])
+    numeric = {c["name"]: c for c in columns if c["kind"] in kinds and "role" not in c}
+    heads = {n: entries.numbers_of(frame[n].head(SCREENED), form) for n in numeric}
+    varied = {n: head for n, head in heads.items() if len(np.unique(head)) >= ENOUGH}
+    names, table = list(varied), np.array(list(varied.values()))
     matches: dict[int, str] = {}
-    for j, k in combinations(range(len(varied)), 2):
+    for j, k in combinations(range(len(names)), 2):
         for sign, values in ("+", table[j] + table[k]), ("*", table[j] * table[k]):
             if np.count_nonzero(~np.isnan(values)) < ENOUGH:
                 continue
@@ -381,9 +380,8 @@ def _computed(
             for i in np.flatnonzero(is_near).tolist():
                 near = np.abs(values - table[i]) <= 1e-6 * np.abs(values)
                 if i not in (j, k, *matches) and near[~np.isnan(values)].all():
-                    names = (numeric[varied[place]]["name"] for place in (j, k))
-                    matches[i] = f"`{next(names)}` {sign} `{next(names)}`"
-    yield from ((numeric[varied[i]], formula) for i, formula in matches.items())
+                    matches[i] = f"`{names[j]}` {sign} `{names[k]}`"
+    yield from ((numeric[names[i]], formula) for i, formula in matches.items())
 
 
 def _texts_of(series: pd.Series) -> list[str | None]:
@@ -429,17 +427,16 @@ def read_schema(path: str) -> SchemaFile:
         facts = json.loads(require_file(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} is not a JSON file: {error}.") from None
-    is_dict = isinstance(facts, dict)
-    form = facts.pop("csv", {}) if is_dict else {}
-    without = facts.pop("without", []) if is_dict else []
+    stated = facts if isinstance(facts, dict) else {}
+    form, without = stated.pop("csv", {}), stated.pop("without", [])
     schema = unmarked_schema(facts, path)
     fields = list(entries.CsvFormat.__dataclass_fields__)
     if not isinstance(form, dict) or not set(form) <= set(fields):
         refuse(path, "csv", f"must be a dictionary of {fields}", form)
     if not (isinstance(without, list) and all(isinstance(n, str) for n in without)):
         refuse(path, "without", "must be a list of names", without)
-    if stated := [name for name in without if name in schema]:
-        raise ValueError(f"{path} leaves out columns that it states: {stated}.")
+    if both := [name for name in without if name in schema]:
+        raise ValueError(f"{path} leaves out columns that it states: {both}.")
     return SchemaFile(schema, entries.CsvFormat(**form), without)
 
 

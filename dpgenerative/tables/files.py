@@ -128,10 +128,7 @@ def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
         )
         return _in_dtypes(columns, schema, PLAIN)
 
-    dataset = parquet(path)
-    names = arrow.names_without_labels(dataset.schema)
-    arrow.require_distinct(str(path), names)
-    return of_dataset(str(path), dataset, frame).select(names)
+    return of_dataset(str(path), parquet(path), frame)
 
 
 def _dtype_of(kind: pa.DataType) -> Any:
@@ -212,10 +209,7 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
 
 
 def misfits_of(
-    path: AnyPath,
-    schema: Schema,
-    form: CsvFormat = PLAIN,
-    without: Sequence[str] = (),
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, without: Sequence[str] = ()
 ) -> tuple[list[Misfits], int]:
     """Return the problems that a schema has with a file, and the number of its rows.
 
@@ -337,9 +331,6 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
             "from the file. The command `dpgenerative schema` drafts all entries."
         )
-
-
-# Entries of a column ------------------------------------------------------------------
 
 
 # Writing ------------------------------------------------------------------------------

@@ -35,9 +35,8 @@ def checked_joint(
 
 
 def _names(each: Any) -> tuple[Hashable, ...]:
-    if not isinstance(each, (tuple, list)) or len(each) not in (2, 3):
-        _refuse(each)
-    if not all(map(is_hashable, each)):
+    is_set = isinstance(each, (tuple, list)) and len(each) in (2, 3)
+    if not is_set or not all(map(is_hashable, each)):
         _refuse(each)
     return tuple(each)
 
@@ -71,9 +70,8 @@ def _check_column(name: Hashable, facts: Mapping[Hashable, Column], n: int) -> N
 
 def _check_constraint(constraint: Constraint, names: set[Hashable]) -> None:
     """Require that a constraint neither orders nor sets columns of joint."""
-    involved: Iterable[Hashable] = constraint.repairs
-    if isinstance(constraint, LessEqual):
-        involved = constraint.columns
+    is_order = isinstance(constraint, LessEqual)
+    involved = constraint.columns if is_order else constraint.repairs
     if clash := [name for name in involved if name in names]:
         raise ValueError(
             f"Schema: joint and {constraint!r} exclude each other, as both decide how "

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Generic
 
@@ -211,9 +211,7 @@ def parts(
 
 def in_memory(rows: pd.DataFrame | Rows) -> pd.DataFrame:
     """Return rows as one table in memory."""
-    if not isinstance(rows, Rows):
-        return rows
-    return pd.concat([rows.head, *parts(rows)], ignore_index=True)
+    return rows.whole() if isinstance(rows, Rows) else rows
 
 
 def chunks(
@@ -304,6 +302,8 @@ def of_dataset(
     owner: str, dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]
 ) -> Rows:
     """Return the rows of a dataset of pyarrow, in frames that a function makes."""
+    names = arrow.names_without_labels(dataset.schema)
+    arrow.require_distinct(owner, names)
     fragments = _fragments(owner, dataset)
 
     def deal(rank: int, size: int) -> tuple[Rows, int]:
@@ -316,7 +316,8 @@ def of_dataset(
         rows = _scanned(type(dataset)([*own, *left], *facts), frame)
         return rows, sum(group.num_rows for part in own for group in part.row_groups)
 
-    return replace(_scanned(dataset, frame), deal=deal if fragments else None)
+    rows = replace(_scanned(dataset, frame), deal=deal if fragments else None)
+    return rows.select(names)
 
 
 def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
@@ -338,10 +339,8 @@ def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
 
 
 def _of_dataset(owner: str, dataset: Any, container: str) -> Rows:
-    names = arrow.names_without_labels(dataset.schema)
-    arrow.require_distinct(owner, names)
-    rows = of_dataset(owner, dataset, arrow.as_frame).select(names)
-    written = arrow.written(_chosen(dataset.schema, names))
+    rows = of_dataset(owner, dataset, arrow.as_frame)
+    written = arrow.written(_chosen(dataset.schema, rows.columns))
     return replace(rows, container=container, written=written)
 
 
@@ -365,9 +364,7 @@ def _of_query(query: Any) -> Rows:
         starts = range(0, n, CHUNK)
         return (pa.table(chosen.slice(start, CHUNK).collect()) for start in starts)
 
-    def frame(table: pa.Table) -> pd.DataFrame:
-        return arrow.as_frame(table, levels)
-
+    frame = partial(arrow.as_frame, levels=levels)
     head, written = frame(schema.empty_table()), arrow.written(schema)
     return Rows(head, n, tables, frame, "polars frame", written, is_ordered=False)
 

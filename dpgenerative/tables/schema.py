@@ -5,14 +5,7 @@ rows*: a code book, a data-entry form, a law. Nothing is spent on what it states
 it leaves open (bounds or levels of ``None``) is estimated privately, inside the budget.
 """
 
-from collections.abc import (
-    Collection,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -133,9 +126,7 @@ class Schema:
         Names and levels stay what they are: JSON takes those that are text, numbers or
         booleans, and no dates or bytes.
         """
-        facts: dict[str, Any] = {
-            "columns": [column.to_dict() for column in self.columns]
-        }
+        facts: dict[str, Any] = {"columns": [each.to_dict() for each in self.columns]}
         if self.constraints:
             facts["constraints"] = [each.to_dict() for each in self.constraints]
         if self.joint:
@@ -255,15 +246,13 @@ class Schema:
         """
         others = {column.name for column in self.columns if column.is_key}
         others |= {each.name for each in self.derived}
-        return Schema(
-            (column for column in self.columns if column.name not in others),
-            (
-                each
-                for each in self.constraints
-                if others.isdisjoint(each.columns) or isinstance(each, Composition)
-            ),
-            self.joint,
-        )
+        columns = [column for column in self.columns if column.name not in others]
+        rules = [
+            each
+            for each in self.constraints
+            if others.isdisjoint(each.columns) or isinstance(each, Composition)
+        ]
+        return Schema(columns, rules, self.joint)
 
     def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return sampled rows as constraints repair them, derived columns last."""

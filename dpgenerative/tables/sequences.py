@@ -20,17 +20,11 @@ import pandas as pd
 
 from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.conditions import satisfies
+from dpgenerative.tables.conditions import on_line, satisfies
 from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
-from dpgenerative.tables.containers import (
-    holds_objects,
-    objects,
-    plain,
-    select_columns,
-)
+from dpgenerative.tables.containers import holds_objects, objects, plain, select_columns
 from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.times import temporal_kind, to_units
 
 NUMBER, PLACE = "rows of a person", "place of a row"
 BEFORE, MEAN = "{} (row before)", "{} (mean before)"
@@ -127,15 +121,14 @@ class Sequences:
         learned = schema.modelled
         fixed = tuple(c.name for c in learned if c.per_unit)
         varying = tuple(c.name for c in learned if not c.per_unit)
+        reserved = {NUMBER, PLACE} & set(schema.names)
         problems = {
             "one column of role unit": len(units) > 1,
             "no column of role owner": schema.owner is not None,
             "one column of role order": len(orders) > 1,
             "a column that varies within a person": not varying,
             "no columns that are learned together (joint)": len(schema.joint) > 0,
-            f"no column named {NUMBER!r} or {PLACE!r}": bool(
-                {NUMBER, PLACE} & set(schema.names)
-            ),
+            f"no column named {NUMBER!r} or {PLACE!r}": bool(reserved),
         }
         if broken := [rule for rule, is_broken in problems.items() if is_broken]:
             raise ValueError(f"{owner}: linked rows need {broken[0]}.")
@@ -147,7 +140,7 @@ class Sequences:
     def means(self) -> dict[Hashable, Hashable]:
         """Columns of numbers, by the name of their mean before."""
         return {
-            _named(MEAN, name): name
+            MEAN.format(name): name
             for name in self.varying
             if _has_mean(self.schema[name])
         }
@@ -155,7 +148,7 @@ class Sequences:
     @property
     def before(self) -> dict[Hashable, Hashable]:
         """Columns by the name of their value in the row before."""
-        return {_named(BEFORE, name): name for name in self.varying}
+        return {BEFORE.format(name): name for name in self.varying}
 
     @property
     def given(self) -> tuple[Hashable, ...]:
@@ -177,31 +170,29 @@ class Sequences:
         DataFrame
             One row per person, of the columns of `schema`.
         """
-        frame = _Columns(frame)
-        persons, keys = _persons(frame[self.unit])
+        read = _reader(frame)
+        persons, keys = _persons(read(self.unit))
         places = np.flatnonzero(persons >= 0)
         by = [persons[places]]
         if self.order is not None:
-            by.insert(0, _floats(frame[self.order].iloc[places]))
+            by.insert(0, on_line(read(self.order).iloc[places]))
         places = places[np.lexsort([places, *by])]
         sizes = np.bincount(persons[places], minlength=len(keys))
         first = np.cumsum(sizes) - sizes
         sizes = np.minimum(sizes, self.most)
         chosen = (_hashed(keys) % np.maximum(sizes, 1).astype(np.uint64)).astype(int)
         now, begin = places[first + chosen], places[first]
-        table: dict[Hashable, Any] = {}
+        table: dict[Hashable, Any] = {NUMBER: sizes, PLACE: chosen + 1}
         for name in self.fixed:
-            table[name] = _values_at(frame[name], begin)
-        table |= {NUMBER: sizes, PLACE: chosen + 1}
-        means = {name: named for named, name in self.means.items()}
+            table[name] = _values_at(read(name), begin)
         previous = places[first + np.maximum(chosen, 1) - 1]
         for named, name in self.before.items():
-            column = frame[name]
+            column = read(name)
             before = _values_at(column, previous)
             table[named] = _missing_where(before, chosen == 0)
-            if name in means:
+            if _has_mean(self.schema[name]):
                 values = _finite(column.iloc[places], self.schema[name])
-                table[means[name]] = _means(values, first, chosen)
+                table[MEAN.format(name)] = _means(values, first, chosen)
             table[name] = _values_at(column, now)
         return pd.DataFrame(table, index=range(len(keys)))[list(self.schema.names)]
 
@@ -232,11 +223,11 @@ class Sequences:
             Without those of the past.
         """
         persons = people[[*self.fixed, NUMBER]].reset_index(drop=True)
-        blank = people.reset_index(drop=True)
-        for name in (*self.before, *self.means):
-            blank[name] = _missing_where(blank[name], np.ones(len(blank), bool))
+        blank, before = people.iloc[:0].reset_index(drop=True), self.before
         totals = {name: np.zeros((2, len(persons))) for name in self.means.values()}
-        now, made = blank, [blank.iloc[:0]]
+        nothing = np.ones(len(persons), bool)
+        now: Any = {x: _missing_where(people[y], nothing) for y, x in before.items()}
+        made = [blank]
         ids, n_past = persons.index, np.zeros(len(persons), int)
         if past is not None:
             n_past = np.bincount(past[self.unit], minlength=len(persons))
@@ -245,15 +236,13 @@ class Sequences:
             if not len(ids):
                 break
             given = persons.loc[ids[n_past[ids] < place]].assign(**{PLACE: place})
-            for named in () if place > 1 else (*self.before, *self.means):
-                given[named] = blank[named][given.index]
-            for named, name in self.before.items() if place > 1 else ():
+            for named, name in before.items():
                 given[named] = now[name].reindex(given.index)
-            for named, name in self.means.items() if place > 1 else ():
+            for named, name in self.means.items():
                 sums, counts = totals[name][:, given.index]
                 with np.errstate(invalid="ignore"):
                     given[named] = sums / counts
-            now = complete(given) if len(given) else blank.iloc[:0]
+            now = complete(given) if len(given) else blank
             made.append(now)
             if past is not None and (past[PLACE] == place).any():
                 old = past[past[PLACE] == place].set_index(self.unit).rename_axis(None)
@@ -274,26 +263,21 @@ def one_row_each(frame: pd.DataFrame | Rows, owner: Hashable) -> pd.DataFrame:
     Which one follows from a hash of the key; rows without a key are left out. So adding
     or removing a person, with all of their rows, adds or removes one row.
     """
-    names, columns = [n for n in frame.columns if n != owner], _Columns(frame)
-    persons, keys = _persons(columns[owner])
+    names, read = [n for n in frame.columns if n != owner], _reader(frame)
+    persons, keys = _persons(read(owner))
     order = np.argsort(persons, kind="stable")
     sizes = np.bincount(persons[persons >= 0], minlength=len(keys))
     first = len(persons) - sizes.sum() + np.cumsum(sizes) - sizes
     now = order[first + (_hashed(keys) % sizes.astype(np.uint64)).astype(int)]
-    table = {name: _values_at(columns[name], now) for name in names}
+    table = {name: _values_at(read(name), now) for name in names}
     return pd.DataFrame(table, index=range(len(keys)))
 
 
-class _Columns:
-    """Columns of a table, each read when it is asked for."""
-
-    def __init__(self, frame: pd.DataFrame | Rows) -> None:
-        once = isinstance(frame, Rows) and not frame.is_ordered
-        self._frame = in_memory(frame) if once else frame
-
-    def __getitem__(self, name: Hashable) -> pd.Series:
-        some = self._frame
-        return in_memory(some.select([name]) if isinstance(some, Rows) else some)[name]
+def _reader(frame: pd.DataFrame | Rows) -> Callable[[Hashable], pd.Series]:
+    """Return what reads a column of a table when it is asked for."""
+    if isinstance(frame, Rows) and frame.is_ordered:
+        return lambda name: frame.select([name]).whole()[name]
+    return in_memory(frame).__getitem__
 
 
 def people_redrawn(
@@ -349,31 +333,19 @@ def _steps(
     """Return what is learned of a step: what is given of it comes first."""
     number = Column(NUMBER, "integer", lower=1, upper=most, nullable=False)
     columns = [*(learned[name] for name in fixed), number, replace(number, name=PLACE)]
-    for name in varying:
-        now, named = learned[name], _named(BEFORE, name)
-        cycles = () if now.kind == "datetime" else None
-        now = replace(now, name=named, cycles=cycles)
-        columns.append(replace(now, role=None, nullable=True))
-    for name in varying:
-        if _has_mean(now := learned[name]):
-            columns.append(
-                Column(
-                    _named(MEAN, name),
-                    "continuous",
-                    now.lower,
-                    now.upper,
-                    nullable=True,
-                )
-            )
-    columns += [learned[name] for name in varying]
+    now = [learned[name] for name in varying]
+    for each in now:
+        name, cycles = BEFORE.format(each.name), () if each.kind == "datetime" else None
+        before = replace(each, name=name, role=None, nullable=True, cycles=cycles)
+        columns.append(before)
+    for each in filter(_has_mean, now):
+        name, bounds = MEAN.format(each.name), (each.lower, each.upper)
+        columns.append(Column(name, "continuous", *bounds, nullable=True))
+    columns += now
     constraints: list[Constraint] = list(learned.constraints)
     if order is not None:
-        constraints.append(LessEqual(_named(BEFORE, order), order))
+        constraints.append(LessEqual(BEFORE.format(order), order))
     return Schema(columns, constraints)
-
-
-def _named(template: str, name: Hashable) -> Hashable:
-    return template.format(name)
 
 
 def _has_mean(column: Column) -> bool:
@@ -387,7 +359,7 @@ def _persons(series: pd.Series) -> tuple[np.ndarray, Any]:
     zero character, but only where all keys are texts.
     """
     if pd.api.types.is_float_dtype(series.dtype):
-        return pd.factorize(_floats(series))
+        return pd.factorize(on_line(series))
     if not holds_objects(series.dtype):
         return pd.factorize(series)
     numbers: dict[Hashable, int] = {}
@@ -415,13 +387,6 @@ def _values_at(series: pd.Series, places: np.ndarray) -> pd.Series:
     From an array pandas would turn objects that all are times into times.
     """
     return series.iloc[places].reset_index(drop=True)
-
-
-def _floats(series: pd.Series) -> np.ndarray:
-    """Return numbers or times as floats, NaN where they are missing."""
-    if temporal_kind(series.dtype) or holds_objects(series.dtype):
-        return to_units(series, "us")
-    return series.to_numpy(float, na_value=np.nan)
 
 
 def _missing_where(series: pd.Series, flags: np.ndarray) -> pd.Series:

@@ -77,6 +77,12 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
     return np.where(np.isnat(values), np.nan, units)
 
 
+def as_times(counts: np.ndarray, kind: str) -> np.ndarray:
+    """Return whole microseconds, NaN where missing, as instants or durations."""
+    whole = np.nan_to_num(counts, nan=np.iinfo(np.int64).min).astype(np.int64)
+    return whole.view("M8[us]" if kind == "datetime" else "m8[us]")
+
+
 def dates_among(series: pd.Series) -> pd.Series:
     """Return the dates and instants of a column of objects; all else is missing.
 
