@@ -45,6 +45,7 @@ from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
+from dpgenerative.synthesizers.flow_rules import table_budget
 from dpgenerative.tables.containers import as_table
 from tests.plans import make_plan
 
@@ -898,9 +899,11 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
     for n_rows, share in ((60, 0.9), (5000, 0.4 + 0.5 / (1 + (5000 / 300) ** 2))):
         plan = forecast(schema, n_rows, **stated).plan
         kinds = MARGINALS, TABLES, EMBEDDING
-        marginals, *after = (plan.multiplier(kind) ** -2 for kind in kinds)
-        assert marginals / sum(after) == pytest.approx(0.4 * share / 0.6)
-        assert after[1] / sum(after) == pytest.approx(0.2)
+        marginals, tables, of_classes = (plan.multiplier(kind) ** -2 for kind in kinds)
+        assert marginals / tables == pytest.approx(0.4 * share / 0.6)
+        # Classes get a quarter of the rule's share, whatever is stated for tables.
+        rule = table_budget(FitSize(n_rows, schema, 1.0))
+        assert of_classes / tables == pytest.approx(0.25 * rule / 0.6)
     architecture = FlowArchitecture(table_budget=0.6)
     again = pickle.loads(pickle.dumps(FlowRecipe(architecture, BatchTerm())))
     rule = again.rules["marginal_budget"]

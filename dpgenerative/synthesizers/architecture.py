@@ -34,8 +34,8 @@ class FlowArchitecture(Options):
         How cells become points, where later blocks need points.
     table_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget, in units of squared inverse noise, that compares and counts
-        tables of a few columns after training (`fitting.workload`). A fifth of it
-        corrects a last column of classes (`fitting.embedding`).
+        tables of a few columns after training (`fitting.workload`). A quarter of the
+        rule's share more corrects a last column of classes (`fitting.embedding`).
     rank : int, default=1
         Rank of the low-rank linear flow.
     bias : bool, default=False

@@ -197,14 +197,16 @@ class FlowRecipe(GroupedRecipe):
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
         if not (has_tables and self.is_exact):
             return {}
-        of_classes = flow_rules.embedded_share(scale)
-        if self.architecture.table_budget != "auto":
-            share = float(self.architecture.table_budget)
+        tables = max(flow_rules.table_budget(scale), 0.1 * bool(self.workload))
+        of_classes = tables * flow_rules.embedded_share(scale)
+        stated = self.architecture.table_budget
+        if stated == "auto":
+            part = min(1, left / 2 / (tables + of_classes)) if tables else 1
+            tables, of_classes = part * tables, part * of_classes
         else:
-            share = max(self.resolved("table_budget", scale), 0.1 * bool(self.workload))
-            share = min(share / (1 - of_classes), left / 2)
-        releases = {TABLES: share * (1 - of_classes)}
-        return {**releases, EMBEDDING: share * of_classes} if of_classes else releases
+            tables = float(stated)
+            of_classes = max(0, min(of_classes, (left - tables) / 2)) if tables else 0
+        return {TABLES: tables, EMBEDDING: of_classes}
 
     def objective(
         self,
