@@ -32,8 +32,8 @@ class FlowTuning:
     noisy : float
         Rows per column up to which steps times columns have a limit, and rows of
         samples are spread evenly (wide_tables, samples).
-    column_steps, min_step_limit : int
-        The limit of steps times columns, and the least limit of steps (wide_tables).
+    column_steps : int
+        The limit of steps times columns (wide_tables).
     halfway : float
         Rows per column at which the marginals' share is halfway down (marginals).
     rows_per_coefficient : float
@@ -61,7 +61,7 @@ class FlowTuning:
         Share of contingency tables where rows are many, and least where they are few
         (counted_tables, first_analyses).
     embedded_share : float
-        Part of the tables' budget for mean embeddings of classes (class_embeddings).
+        Share of mean embeddings of classes, over that of tables (class_embeddings).
     rows_for_tables, rows_for_few : float
         Least rows for each, over the difficulty of choosing tables (`_difficulty`) and
         per inverse root of the share (counted_tables, first_analyses).
@@ -74,7 +74,6 @@ class FlowTuning:
     order_marginals: float = 0.9
     noisy: float = 1000.0
     column_steps: int = 40_000
-    min_step_limit: int = 200
     halfway: float = 100.0
     rows_per_coefficient: float = 20
     max_norm: float = 4.0
@@ -86,7 +85,7 @@ class FlowTuning:
     rows_for_units: tuple[float, float] = (1000, 4000)
     max_functions: int = 4096
     table_share: float = 0.2
-    embedded_share: float = 0.2
+    embedded_share: float = 0.25
     least_share: float = 0.1
     rows_for_tables: float = 180
     rows_for_few: float = 80
@@ -109,7 +108,7 @@ def table_budget(scale: FitSize) -> float:
 
 
 def embedded_share(scale: FitSize) -> float:
-    """Return the part of the tables' budget for embeddings of the first column.
+    """Return the share of embeddings of the first column, over that of tables by rule.
 
     They are of classes: of a nominal column, where rows are not linked.
     """
@@ -198,8 +197,8 @@ def n_steps(scale: FitSize) -> int:
         return TUNING.order_steps
     if _has_few_rows(scale):
         return 0
-    most = max(TUNING.min_step_limit, TUNING.column_steps // len(scale.schema))
     steps = n_steps_of_training(scale)
+    most = TUNING.column_steps // len(scale.schema)
     return min(steps, most) if scale.rows_per_column <= TUNING.noisy else steps
 
 
