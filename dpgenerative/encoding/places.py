@@ -417,11 +417,6 @@ def _meets(column: Column, edges: np.ndarray, condition: Any) -> np.ndarray:
         if is_missing(each):
             met[-1] = True
             continue
-        low, high = each if isinstance(each, tuple) else (each, each)
-        low = column.lower if is_missing(low) else column.count(low)
-        high = column.upper if is_missing(high) else column.count(high)
-        if column.step is not None:
-            low = math.ceil(low / column.step - 1e-6)
-            high = math.floor(high / column.step + 1e-6)
+        low, high = grid.steps_between(column, *grid.asked_between(column, each))
         met[:-1] |= (low <= last) & (high >= first)
     return met
