@@ -41,7 +41,7 @@ from dpgenerative.encoding.shares import (
     split_releases,
 )
 from dpgenerative.encoding.slopes import toward_declines, with_slopes
-from dpgenerative.encoding.smoothing import smooth_pieces
+from dpgenerative.encoding.smoothing import cut_evenly, smooth_pieces
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import OTHER, Column
@@ -298,8 +298,7 @@ class MarginalRelease:
             rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
-        pieces = with_slopes(parts, axis)
-        pieces = pieces.cut_evenly(axis, SPLIT_SIZE * size)
+        pieces = cut_evenly(with_slopes(parts, axis), axis, SPLIT_SIZE * size)
         is_noisy = self.n_rows <= FEW_HALVINGS * self.std
         parts = smooth_pieces(parts, pieces, axis) if is_noisy else pieces
         edges = fine[parts.places]
