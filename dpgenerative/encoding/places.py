@@ -50,6 +50,7 @@ LEAST_DENSITY = 1e-30
 GENERATOR = 7919
 """Multiples of one position by its powers fill a box evenly (a Korobov lattice)."""
 Given = Mapping[Hashable, pd.Series]
+"""Values of some columns by name, each indexed by the rows that have them."""
 
 
 @dataclass(frozen=True, repr=False)

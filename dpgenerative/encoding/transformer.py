@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ from dpgenerative.encoding.increments import (
 )
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
-from dpgenerative.encoding.places import Places
+from dpgenerative.encoding.places import Given, Places
 from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
 from dpgenerative.encoding.steps import counted, given_codec, repeated
 from dpgenerative.encoding.stick_breaking import StickBreaking, stick_breaks_of
@@ -50,89 +50,81 @@ from dpgenerative.tables.sequences import Sequences
 
 Built = Increment | StickBreaking
 """Columns that are learned by what lies between them and others."""
-Given = Mapping[Hashable, pd.Series]
-"""Values of some columns by name, each indexed by the rows that have them."""
+B = TypeVar("B", Increment, StickBreaking)
 
 
-Release = Callable[..., Codec]
-"""Releases the marginal of a name, a dtype and private values."""
+@dataclass(frozen=True)
+class _Learning:
+    """What is released of the columns of private rows, one after another.
 
+    Attributes
+    ----------
+    rows : Private of DataFrame or Rows
+    schema : Schema
+    dtypes : mapping from name to dtype
+    release : callable
+        Releases the marginal of a name, a dtype and private values.
+    """
 
-def _fitted_places(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    with_missing: Collection[Hashable],
-    release: Release,
-) -> tuple[Places, ...]:
-    """Return the columns that are learned together, released."""
-    places = []
-    for names in schema.joint:
-        place = Places.fitted([schema[name] for name in names], dtypes)
-        entries = chunks(rows, list(names)).map(place.of)
-        whole = next((name for name in names if name in with_missing), None)
-        codec = release(names[0], np.dtype(float), entries, whole)
-        places.append(place.completed(codec))
-    return tuple(places)
+    rows: Private[Any]
+    schema: Schema
+    dtypes: Mapping[Hashable, Any]
+    release: Callable[..., Codec]
 
+    def places(self, with_missing: Collection[Hashable]) -> tuple[Places, ...]:
+        """Return the columns that are learned together, released."""
+        places = []
+        for names in self.schema.joint:
+            place = Places.fitted([self.schema[name] for name in names], self.dtypes)
+            entries = chunks(self.rows, list(names)).map(place.of)
+            whole = next((name for name in names if name in with_missing), None)
+            codec = self.release(names[0], np.dtype(float), entries, whole)
+            places.append(place.completed(codec))
+        return tuple(places)
 
-def _fitted_increments(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    columns: dict[Hashable, Column],
-    release: Release,
-) -> tuple[Increment, ...]:
-    """Return the columns that are learned as increments, released; note them."""
-    increments = []
-    for name, rule in increments_of(schema).items():
-        increment = Increment.fitted(
-            columns[rule.low], schema[name], dtypes[name], rule.strict
+    def single(
+        self, columns: Sequence[Column]
+    ) -> tuple[dict[Hashable, Column], list[Calendar]]:
+        """Return columns that are learned by themselves or by their parts, released."""
+        released, calendars = {}, []
+        for column in columns:
+            name, dtype = column.name, self.dtypes[column.name]
+            calendar = Calendar.fitted(column, dtype)
+            if calendar is None:
+                dtype = dtype_with_levels(column, dtype)
+                entries = chunks(self.rows, [name]).map(itemgetter(name))
+                released[name] = self.release(name, dtype, entries).column
+                continue
+            for part in (*calendar.parts, name):
+                entries = chunks(self.rows, [name]).map(partial(calendar.of, part=part))
+                date = self.release(part, calendar.dtype_of(part), entries, name)
+            calendars.append(calendar.completed(date.column))
+            released[name] = calendars[-1].whole.column
+        return released, calendars
+
+    def increments(self, columns: dict[Hashable, Column]) -> tuple[Increment, ...]:
+        """Return the columns that are learned as increments, released; note them."""
+        increments = []
+        for name, rule in increments_of(self.schema).items():
+            low, high = columns[rule.low], self.schema[name]
+            increment = Increment.fitted(low, high, self.dtypes[name], rule.strict)
+            increments.append(self._completed(increment))
+            columns[name] = increments[-1].whole.column
+        return tuple(increments)
+
+    def breaks(self) -> tuple[StickBreaking, ...]:
+        """Return the columns that are learned as shares of what is left, released."""
+        schema, dtypes = self.schema, self.dtypes
+        return tuple(
+            self._completed(StickBreaking.fitted(rule, name, schema, dtypes[name]))
+            for name, rule in stick_breaks_of(schema).items()
         )
-        added = chunks(rows, [rule.low, name]).map(increment.of)
-        codec = release(name, increment.dtype, added)
-        increments.append(increment.completed(codec.column))
-        columns[name] = increments[-1].whole.column
-    return tuple(increments)
 
-
-def _fitted_breaks(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    release: Release,
-) -> tuple[StickBreaking, ...]:
-    """Return the columns that are learned as shares of what is left, released."""
-    breaks = []
-    for name, composition in stick_breaks_of(schema).items():
-        each = StickBreaking.fitted(composition, name, schema, dtypes[name])
-        shares = chunks(rows, [*each.bases, name]).map(each.of)
-        codec = release(name, each.dtype, shares)
-        breaks.append(each.completed(codec.column))
-    return tuple(breaks)
-
-
-def _fitted_columns(
-    rows: Private[Any],
-    single: Sequence[Column],
-    dtypes: Mapping[Hashable, Any],
-    release: Release,
-) -> tuple[dict[Hashable, Column], list[Calendar]]:
-    """Return columns that are learned by themselves or by their parts, released."""
-    columns, calendars = {}, []
-    for column in single:
-        name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
-        if calendar is None:
-            dtype = dtype_with_levels(column, dtypes[name])
-            entries = chunks(rows, [name]).map(itemgetter(name))
-            columns[name] = release(name, dtype, entries).column
-            continue
-        for part in (*calendar.parts, name):
-            entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
-            date = release(part, calendar.dtype_of(part), entries, name)
-        calendars.append(calendar.completed(date.column))
-        columns[name] = calendars[-1].whole.column
-    return columns, calendars
+    def _completed(self, built: B) -> B:
+        """Return a column that is built on others, released."""
+        entries = chunks(self.rows, [*built.bases, built.name]).map(built.of)
+        codec = self.release(built.name, built.dtype, entries)
+        return built.completed(codec.column)
 
 
 def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
@@ -251,13 +243,14 @@ class TableTransformer:
             return codecs[name]
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
-        places = _fitted_places(rows, schema, dtypes, with_missing, release)
+        learning = _Learning(rows, schema, dtypes, release)
+        places = learning.places(with_missing)
         others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint), *repeats}
         single = [each for each in schema.columns if each.name not in others]
         single.sort(key=lambda each: each.name in alike)
-        columns, calendars = _fitted_columns(rows, single, dtypes, release)
-        increments = _fitted_increments(rows, schema, dtypes, columns, release)
-        breaks = _fitted_breaks(rows, schema, dtypes, release)
+        columns, calendars = learning.single(single)
+        increments = learning.increments(columns)
+        breaks = learning.breaks()
         nestings = tuple(
             Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
             for rule in nested.values()
