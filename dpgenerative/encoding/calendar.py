@@ -199,15 +199,12 @@ class Calendar:
         if self.weekday is not None:
             yield self.weekday, _weekdays(np.unique(days)).tolist()
         if self.time is not None:
-            times = (tuple(end % self.per_day for end in pair) for pair in ranges)
-            unit = self.whole.column.unit
-            yield (
-                self.time,
-                [
-                    tuple(spelled(int(t), "datetime", unit) for t in pair)
-                    for pair in times
-                ],
-            )
+            unit, per_day = self.whole.column.unit, self.per_day
+            times = [
+                tuple(spelled(int(end % per_day), "datetime", unit) for end in pair)
+                for pair in ranges
+            ]
+            yield self.time, times
 
     def _range(self, part: Any) -> tuple[float, float]:
         """Return the counts between which a condition holds, of whole days at bounds.
