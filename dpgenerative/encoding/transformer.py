@@ -449,24 +449,22 @@ class TableTransformer:
         for place in self.places:
             j = self.place(place.name)
             drawn |= place.built(cells[:, j], positions[:, j], given)
-        built = {each.name for each in self.built}
         inside = np.ones(len(codes), dtype=bool)
+
+        def put(name: Hashable, column: pd.Series, fits: np.ndarray) -> None:
+            if name in given:
+                column = with_given(column, given[name])
+                fits[given[name].index] = True
+            drawn[name] = column
+            inside[~fits] = False
+
         for split in self.calendars:
             dates = cells[:, self.place(split.name)]
-            column, fits = split.built(self.columns[split.name], dates, drawn)
-            drawn[split.name] = column
-            if split.name in given:
-                fits[given[split.name].index] = True
-            inside &= fits
-        for name in given.keys() - built:
+            put(split.name, *split.built(self.columns[split.name], dates, drawn))
+        for name in given.keys() - {each.name for each in self.built}:
             drawn[name] = with_given(drawn[name], given[name])
         for each in self.built:
-            column, fits = each.built(drawn, drawn[each.name])
-            if each.name in given:
-                column = with_given(column, given[each.name])
-                fits[given[each.name].index] = True
-            drawn[each.name] = column
-            inside &= fits
+            put(each.name, *each.built(drawn, drawn[each.name]))
         frame = pd.DataFrame(dict(enumerate(drawn[name] for name in self.columns)))
         return frame.set_axis(labels(list(self.columns)), axis=1), inside
 
