@@ -121,10 +121,8 @@ class Calendar:
     def of(self, frame: pd.DataFrame, part: Hashable) -> pd.Series:
         """Return a part of a column of private rows: private."""
         column, series = self.whole.column, frame[self.name]
-        is_open = column.lower is None
-        counts = (
-            as_numbers(column, series) if is_open else grid.in_steps(column, series)
-        )
+        read = as_numbers if column.lower is None else grid.in_steps
+        counts = read(column, series)
         missing = np.isnan(counts)
         days = np.floor(np.where(missing, 0.0, counts) / self.per_day)
         if part == self.weekday:
