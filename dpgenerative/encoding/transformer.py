@@ -320,9 +320,8 @@ class TableTransformer:
 
         And for those that are learned as increments.
         """
-        whole: dict[Hashable, Codec] = {each.name: each.whole for each in self.built}
-        whole |= {each.name: each.whole for each in self.calendars}
-        return tuple(whole.get(name, codec) for name, codec in self.columns.items())
+        wholes = {each.name: each.whole for each in (*self.built, *self.calendars)}
+        return tuple({**self.columns, **wholes}.values())
 
     def place(self, name: Hashable) -> int:
         """Return the place of what is learned by its name, or by one of its columns."""
