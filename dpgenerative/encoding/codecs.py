@@ -167,12 +167,6 @@ class LevelCodec(Codec):
         cell = self.masses[self.level_cells[place]]
         return missing + float(cell * self.level_masses[place])
 
-    def cells_of(self, n_levels: int) -> np.ndarray:
-        """Return the cells of a column alike, whose last level may be 'missing'."""
-        own = self.level_cells[: len(self.column.levels or ())]
-        missing = np.repeat(len(self.masses), n_levels - len(own))
-        return np.unique([*own, *missing], return_inverse=True)[1]
-
     @property
     def _imputes(self) -> bool:
         """Whether samples have levels in place of values that the dtype cannot lack."""

@@ -106,8 +106,6 @@ class MarginalRelease:
         Rare levels share a cell with those of the same groups.
     is_estimated : bool, default=False
         Whether bounds or levels are private estimates: they may exceed those of rows.
-    like : LevelCodec, optional
-        Codec whose cells levels share.
     """
 
     column: Column
@@ -124,7 +122,6 @@ class MarginalRelease:
     is_target: bool
     nesting: NestingRule | None = None
     is_estimated: bool = False
-    like: Any = None
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
         """Return the codec of a column of private values."""
@@ -229,8 +226,6 @@ class MarginalRelease:
 
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
         """Give frequent levels cells of their own, and the others of a group one."""
-        if self.like is not None and self.like.column.levels == column.levels:
-            return self.like.cells_of(len(counts))
         rare = counts < max(POOL_NOISE * self.std, 1.0)
         rare[-1] &= not column.nullable
         if column.ordered or rare.sum() < 2:

@@ -211,7 +211,7 @@ class TableTransformer:
         target : hashable, optional
             Name of the column to predict: of two levels, none counts as absent.
         sequences : Sequences, optional
-            Of linked rows: rare levels of a column before share cells as they do now.
+            Of linked rows: what is given of a step has the cells that rows have now.
 
         Returns
         -------
@@ -228,7 +228,6 @@ class TableTransformer:
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
         nested = nesting_rules(schema)
-        alike = {} if sequences is None else sequences.before
 
         def release(
             name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
@@ -238,7 +237,7 @@ class TableTransformer:
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, cells_aimed_at(learned[name], n_bins), anchored,
                 may_lose_missing=own not in with_missing, is_target=name == target,
-                nesting=nested.get(name), like=codecs.get(alike.get(name)),
+                nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
             return codecs[name]
 
@@ -247,7 +246,8 @@ class TableTransformer:
         places = learning.places(with_missing)
         others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint), *repeats}
         single = [each for each in schema.columns if each.name not in others]
-        single.sort(key=lambda each: each.name in alike)
+        if sequences is not None:  # first what rows are, then what they were before
+            single.sort(key=lambda each: each.name in sequences.before)
         columns, calendars = learning.single(single)
         increments = learning.increments(columns)
         breaks = learning.breaks()
