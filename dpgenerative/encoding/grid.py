@@ -120,23 +120,6 @@ def edges_of(column: Column) -> np.ndarray:
     return np.unique(np.clip(edges, edges[0], edges[-1]))
 
 
-def part_of(
-    column: Column, edges: np.ndarray, first: int, last: int
-) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the edges between two places, and the bounds in steps that belong to them.
-
-    A continuum is cut at round numbers next to the edges.
-    """
-    part = edges[first : last + 1].copy()
-    if column.step is not None:
-        return part, (math.ceil(part[0]), math.floor(part[-1]))
-    if first and len(part) > 2:
-        part[0] = roundest(*part[:2])
-    if last < len(edges) - 1 and len(part) > 2:
-        part[-1] = roundest(*part[-2:])
-    return part, (float(part[0]), float(part[-1]))
-
-
 def _even_edges(column: Column, low: float, high: float, depth: int) -> np.ndarray:
     if low == high:
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

@@ -278,9 +278,10 @@ class MarginalRelease:
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
         first, last = parts.places[[0, -1]]
-        if last - first < len(fine) - 1:
-            fine, bounds = grid.part_of(column, fine, first, last)
+        if last - first < len(fine) - 1:  # of a grid
+            fine = fine[first : last + 1]
             parts = replace(parts, places=parts.places - first)
+            bounds = math.ceil(fine[0]), math.floor(fine[-1])
             column = column.bounded(*(grid.in_units(column, end) for end in bounds))
         axis = grid.CellAxis.of(column).to(fine)
         if self.std:
