@@ -121,10 +121,8 @@ class Calendar:
     def of(self, frame: pd.DataFrame, part: Hashable) -> pd.Series:
         """Return a part of a column of private rows: private."""
         column, series = self.whole.column, frame[self.name]
-        is_open = column.lower is None
-        counts = (
-            as_numbers(column, series) if is_open else grid.in_steps(column, series)
-        )
+        read = as_numbers if column.lower is None else grid.in_steps
+        counts = read(column, series)
         missing = np.isnan(counts)
         days = np.floor(np.where(missing, 0.0, counts) / self.per_day)
         if part == self.weekday:
@@ -199,15 +197,12 @@ class Calendar:
         if self.weekday is not None:
             yield self.weekday, _weekdays(np.unique(days)).tolist()
         if self.time is not None:
-            times = (tuple(end % self.per_day for end in pair) for pair in ranges)
-            unit = self.whole.column.unit
-            yield (
-                self.time,
-                [
-                    tuple(spelled(int(t), "datetime", unit) for t in pair)
-                    for pair in times
-                ],
-            )
+            unit, per_day = self.whole.column.unit, self.per_day
+            times = [
+                tuple(spelled(int(end % per_day), "datetime", unit) for end in pair)
+                for pair in ranges
+            ]
+            yield self.time, times
 
     def _range(self, part: Any) -> tuple[float, float]:
         """Return the counts between which a condition holds, of whole days at bounds.

@@ -4,7 +4,6 @@ A codec holds released masses and public facts alone. What `encode` and `positio
 return of private rows is private.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._random import RandomSource
-from dpgenerative.encoding.grid import CellAxis, ends_of, from_steps, in_steps
+from dpgenerative.encoding import grid
 from dpgenerative.encoding.values import level_codes, restored_levels
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, satisfies
@@ -168,12 +167,6 @@ class LevelCodec(Codec):
         cell = self.masses[self.level_cells[place]]
         return missing + float(cell * self.level_masses[place])
 
-    def cells_of(self, n_levels: int) -> np.ndarray:
-        """Return the cells of a column alike, whose last level may be 'missing'."""
-        own = self.level_cells[: len(self.column.levels or ())]
-        missing = np.repeat(len(self.masses), n_levels - len(own))
-        return np.unique([*own, *missing], return_inverse=True)[1]
-
     @property
     def _imputes(self) -> bool:
         """Whether samples have levels in place of values that the dtype cannot lack."""
@@ -235,16 +228,16 @@ class IntervalCodec(Codec):
         return np.append(flags, True) if self.column.nullable else flags
 
     @property
-    def axis(self) -> CellAxis:
+    def axis(self) -> grid.CellAxis:
         """The scale on which values are uniform within an interval."""
-        return CellAxis.of(self.column)
+        return grid.CellAxis.of(self.column)
 
     def encode(self, series: pd.Series) -> np.ndarray:
         return self._located(series)[1]
 
     def _located(self, series: pd.Series) -> tuple[np.ndarray, ...]:
         """Return numbers in steps, their cells, and the ends of these on the line."""
-        steps = in_steps(self.column, series)
+        steps = grid.in_steps(self.column, series)
         cells = np.searchsorted(self.edges[1:-1], steps, side="right")
         ends = self.axis.to(self.edges)
         codes = np.where(np.isnan(steps), len(self.values), cells)
@@ -269,7 +262,7 @@ class IntervalCodec(Codec):
             steps = np.clip(np.round(steps), np.ceil(low), np.floor(high))
         value = self.values[inside]
         steps = np.where(np.isnan(value), steps, value)
-        return from_steps(self.column, self.dtype, steps, missing)
+        return grid.from_steps(self.column, self.dtype, steps, missing)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
         steps, _, low, high = self._located(series)
@@ -287,8 +280,7 @@ class IntervalCodec(Codec):
             if is_missing(part):
                 parts.append((len(self.values), 0.0, 1.0))
             else:
-                ends = part if isinstance(part, tuple) else (part, part)
-                parts += self._parts_between(*ends)
+                parts += self._parts_between(*grid.asked_between(self.column, part))
         apart: list[tuple[int, float, float]] = []
         for cell, low, high in sorted(parts):
             if apart and apart[-1][0] == cell:
@@ -298,18 +290,16 @@ class IntervalCodec(Codec):
         cells, lows, highs = np.array(apart, float).reshape(-1, 3).T
         return Segments(cells.astype(np.int64), lows, highs)
 
-    def _parts_between(self, first: Any, last: Any) -> list[tuple[int, float, float]]:
-        """Return (cell, low, high) of the parts of cells between two values."""
+    def _parts_between(self, low: float, high: float) -> list[tuple[int, float, float]]:
+        """Return (cell, low, high) of the parts of cells between two numbers."""
         column = self.column.numbers
-        low = column.lower if is_missing(first) else self.column.count(first)
-        high = column.upper if is_missing(last) else self.column.count(last)
         if column.step is None and low == high:
             cell = np.searchsorted(self.edges[1:-1], low, side="right")
             return [(int(cell), 0.0, 1.0)]
         low, high = max(low, column.lower), min(high, column.upper)
         if column.step is not None:
-            low = math.ceil(low / column.step - 1e-6) - 0.5
-            high = math.floor(high / column.step + 1e-6) + 0.5
+            first, last = grid.steps_between(column, low, high)
+            low, high = first - 0.5, last + 0.5
         ends = self.axis.to(self.edges)
         cut = self.axis.to(np.clip(self.edges, low, high))
         start, stop = ((c - ends[:-1]) / np.diff(ends) for c in (cut[:-1], cut[1:]))
@@ -327,7 +317,7 @@ def whole_codec(column: Column, dtype: Any, missing: float = 0.0) -> IntervalCod
 
     The first has no values where the bounds of the column are open.
     """
-    low, high = (0.0, 0.0) if column.lower is None else ends_of(column)
+    low, high = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
     half = 0.0 if column.step is None else 0.5
     masses = np.array([1 - missing, missing])[: 1 + bool(column.nullable)]
     edges = np.array([low - half, high + half])

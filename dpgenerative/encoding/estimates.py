@@ -355,6 +355,11 @@ class Partition:
     noisy: np.ndarray = field(default_factory=lambda: np.empty(0))
     declines: tuple[Any, ...] = ()
 
+    @property
+    def is_spike(self) -> np.ndarray:
+        """Which intervals are no part of a smooth density."""
+        return np.asarray(self.heavy | (self.counts > SPIKE * self.counts.sum()))
+
     @np.errstate(over="ignore", invalid="ignore")  # of the largest floats
     def with_tails(self, ends: np.ndarray) -> "Partition":
         """Let rows at ends that may be empty thin out from the density next to them.
@@ -448,37 +453,16 @@ class Partition:
             heavy=heavy, sole=-1,
         )  # fmt: skip
 
-    def cut_evenly(self, ends: np.ndarray, most: float) -> "Partition":
-        """Cut intervals of more than `most` rows into even pieces.
-
-        Nothing is counted: pieces share the rows as positions inside the interval did.
-        But the model can separate them. Where noise leaves room for five counts, the
-        numbers are still more informative of another column than five cells.
-
-        Parameters
-        ----------
-        ends : ndarray
-            Edges of the grid, on the line where intervals are even.
-        most : float
-        """
-        cuts, counts = [], []
-        parts = zip(self.places[:-1], self.places[1:], self.counts, strict=True)
-        for start, stop, count in parts:
-            n_pieces = max(math.ceil(count / most - 1e-9), 1)
-            even = np.linspace(ends[start], ends[stop], n_pieces + 1)[:-1]
-            # The edges of the grid nearest above those of even pieces.
-            cut = start + np.unique(np.searchsorted(ends[start:stop], even))
-            cut = cut[cut < stop]
-            lengths = np.diff(ends[np.append(cut, stop)])
-            cuts.append(cut)
-            counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
-        places = np.concatenate([*cuts, self.places[-1:]])
-        sizes = [len(cut) for cut in cuts]
-        heavy, variances = (np.repeat(x, sizes) for x in (self.heavy, self.variances))
+    def cut(self, starts: list[np.ndarray], counts: list[Any]) -> "Partition":
+        """Return intervals cut into pieces, of which starts and rows are listed."""
+        sizes = [len(pieces) for pieces in starts]
         return replace(
-            self, places=places, counts=np.concatenate(counts), variances=variances,
-            heavy=heavy,
-        )  # fmt: skip
+            self,
+            places=np.concatenate([*starts, self.places[-1:]]),
+            counts=np.concatenate(counts),
+            variances=np.repeat(self.variances, sizes),
+            heavy=np.repeat(self.heavy, sizes),
+        )
 
 
 def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:

@@ -27,6 +27,7 @@ from dpgenerative.tables.times import (
     to_units,
     year_starts,
 )
+from dpgenerative.tables.values import is_missing
 
 CONTINUOUS_DEPTH = 12
 """Number of halvings of a continuum."""
@@ -86,10 +87,24 @@ class CellAxis:
 def ends_of(column: Column) -> tuple[float, float]:
     """Return the bounds in steps, on the grid where there is one."""
     column = column.numbers
-    if column.step is None:
-        return column.lower, column.upper
-    low, high = column.lower / column.step, column.upper / column.step
-    return float(math.ceil(low - 1e-6)), float(math.floor(high + 1e-6))
+    return steps_between(column, column.lower, column.upper)
+
+
+def steps_between(column: Column, low: float, high: float) -> tuple[float, float]:
+    """Return two numbers in steps: the first and the last of a grid between them."""
+    step = column.step
+    if step is None:
+        return low, high
+    return float(math.ceil(low / step - 1e-6)), float(math.floor(high / step + 1e-6))
+
+
+def asked_between(column: Column, condition: Any) -> tuple[float, float]:
+    """Return the ends of a value or an interval, the bounds where it has no limit."""
+    low, high = condition if isinstance(condition, tuple) else (condition, condition)
+    numbers = column.numbers
+    low = numbers.lower if is_missing(low) else column.count(low)
+    high = numbers.upper if is_missing(high) else column.count(high)
+    return low, high
 
 
 def edges_of(column: Column) -> np.ndarray:
@@ -103,23 +118,6 @@ def edges_of(column: Column) -> np.ndarray:
     edges = _even_edges(column, low - 0.5, high + 0.5, LATTICE_DEPTH)
     edges[1:-1] = np.floor(edges[1:-1]) + 0.5
     return np.unique(np.clip(edges, edges[0], edges[-1]))
-
-
-def part_of(
-    column: Column, edges: np.ndarray, first: int, last: int
-) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the edges between two places, and the bounds in steps that belong to them.
-
-    A continuum is cut at round numbers next to the edges.
-    """
-    part = edges[first : last + 1].copy()
-    if column.step is not None:
-        return part, (math.ceil(part[0]), math.floor(part[-1]))
-    if first and len(part) > 2:
-        part[0] = roundest(*part[:2])
-    if last < len(edges) - 1 and len(part) > 2:
-        part[-1] = roundest(*part[-2:])
-    return part, (float(part[0]), float(part[-1]))
 
 
 def _even_edges(column: Column, low: float, high: float, depth: int) -> np.ndarray:

@@ -197,8 +197,7 @@ class Increment:
         factor = scale(self.low, high)
         ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
         bounded = high.bounded(*grid.within_type(high, dtype, ends))
-        rule = Increment.fitted(self.low, bounded, dtype, False)
-        return replace(rule, least=self.least)
+        return replace(self, whole=whole_codec(bounded, dtype))
 
     def of(self, rows: Mapping[Hashable, pd.Series]) -> pd.Series:
         """Return the increments of private rows: private."""

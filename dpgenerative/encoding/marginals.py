@@ -41,7 +41,7 @@ from dpgenerative.encoding.shares import (
     split_releases,
 )
 from dpgenerative.encoding.slopes import toward_declines, with_slopes
-from dpgenerative.encoding.smoothing import smooth_pieces
+from dpgenerative.encoding.smoothing import cut_evenly, smooth_pieces
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import OTHER, Column
@@ -106,8 +106,6 @@ class MarginalRelease:
         Rare levels share a cell with those of the same groups.
     is_estimated : bool, default=False
         Whether bounds or levels are private estimates: they may exceed those of rows.
-    like : LevelCodec, optional
-        Codec whose cells levels share.
     """
 
     column: Column
@@ -124,7 +122,6 @@ class MarginalRelease:
     is_target: bool
     nesting: NestingRule | None = None
     is_estimated: bool = False
-    like: Any = None
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
         """Return the codec of a column of private values."""
@@ -229,8 +226,6 @@ class MarginalRelease:
 
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
         """Give frequent levels cells of their own, and the others of a group one."""
-        if self.like is not None and self.like.column.levels == column.levels:
-            return self.like.cells_of(len(counts))
         rare = counts < max(POOL_NOISE * self.std, 1.0)
         rare[-1] &= not column.nullable
         if column.ordered or rare.sum() < 2:
@@ -283,9 +278,10 @@ class MarginalRelease:
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
         first, last = parts.places[[0, -1]]
-        if last - first < len(fine) - 1:
-            fine, bounds = grid.part_of(column, fine, first, last)
+        if last - first < len(fine) - 1:  # of a grid
+            fine = fine[first : last + 1]
             parts = replace(parts, places=parts.places - first)
+            bounds = math.ceil(fine[0]), math.floor(fine[-1])
             column = column.bounded(*(grid.in_units(column, end) for end in bounds))
         axis = grid.CellAxis.of(column).to(fine)
         if self.std:
@@ -298,8 +294,7 @@ class MarginalRelease:
             rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
-        pieces = with_slopes(parts, axis)
-        pieces = pieces.cut_evenly(axis, SPLIT_SIZE * size)
+        pieces = cut_evenly(with_slopes(parts, axis), axis, SPLIT_SIZE * size)
         is_noisy = self.n_rows <= FEW_HALVINGS * self.std
         parts = smooth_pieces(parts, pieces, axis) if is_noisy else pieces
         edges = fine[parts.places]

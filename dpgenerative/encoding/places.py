@@ -50,6 +50,7 @@ LEAST_DENSITY = 1e-30
 GENERATOR = 7919
 """Multiples of one position by its powers fill a box evenly (a Korobov lattice)."""
 Given = Mapping[Hashable, pd.Series]
+"""Values of some columns by name, each indexed by the rows that have them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,18 +245,8 @@ class Places:
 
     def _located(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the place of private rows, -1 where a column is missing: private."""
-        parts = [
-            _parts_of(column, frame[column.name], edges)
-            for column, edges, _ in self._facts
-        ]
-        missing = np.any([part < 0 for part in parts], axis=0)
-        numbers = np.zeros(len(frame), dtype=np.int64)
-        left = [self._axes.count(axis) for axis in range(len(parts))]
-        for axis in self._axes:
-            left[axis] -= 1
-            digits = np.where(missing, 0, parts[axis]) >> left[axis] & 1
-            numbers = 2 * numbers + digits
-        return np.where(missing, -1, numbers)
+        keys, chosen = self._keys(self.names, frame, slice(None))
+        return np.append(keys.argsort(), -1)[chosen]  # a place has a key of its own
 
     def of(self, frame: pd.DataFrame) -> pd.Series:
         """Return the numbers of the places of private rows: private.
@@ -384,9 +375,12 @@ class Places:
                 yield rows, *self._keys(names, given, rows), self._log_size(names)
 
     def _keys(
-        self, names: Sequence[Hashable], given: Given, rows: np.ndarray
+        self, names: Sequence[Hashable], given: Given, rows: np.ndarray | slice
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parts of some columns as one number, per place and per row."""
+        """Return the parts of some columns as one number, per place and per row.
+
+        That of a row is -1 where any of them is missing.
+        """
         facts = [fact for fact in self._facts if fact[0].name in names]
         shape = [len(edges) - 1 for _, edges, _ in facts]
         chosen = [
@@ -424,11 +418,6 @@ def _meets(column: Column, edges: np.ndarray, condition: Any) -> np.ndarray:
         if is_missing(each):
             met[-1] = True
             continue
-        low, high = each if isinstance(each, tuple) else (each, each)
-        low = column.lower if is_missing(low) else column.count(low)
-        high = column.upper if is_missing(high) else column.count(high)
-        if column.step is not None:
-            low = math.ceil(low / column.step - 1e-6)
-            high = math.floor(high / column.step + 1e-6)
+        low, high = grid.steps_between(column, *grid.asked_between(column, each))
         met[:-1] |= (low <= last) & (high >= first)
     return met

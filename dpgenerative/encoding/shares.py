@@ -128,9 +128,7 @@ def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """
     if column.step is None:
         return SPIKE_SHARE
-    if not column.is_ordered:
-        return 0.0
-    if column.lower is None:
+    if not column.is_ordered or column.lower is None:
         return 0.0
     low, high = grid.ends_of(column)
     is_wide = high - low >= SPIKE_CELLS * n_bins

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from dpgenerative.encoding.estimates import LEAST, SPIKE, TAIL_NOISE, Partition
+from dpgenerative.encoding.estimates import LEAST, TAIL_NOISE, Partition
 
 STEPS = np.array([0.7, 1.5, 3.0, 6.0, 12.0])
 """Where intervals are cut into even pieces, by the fall of the logarithm of density."""
@@ -46,7 +46,7 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
     edges, counts = ends[parts.places], parts.counts.copy()
     if not np.isfinite(np.ptp(edges)):
         return parts
-    plain, declines = np.flatnonzero(~is_spike(parts)), []
+    plain, declines = np.flatnonzero(~parts.is_spike), []
     for side in (plain, plain[::-1]):
         if tail := _explained(parts, edges, side):
             chosen, decline = tail
@@ -84,11 +84,6 @@ def _explained(
     return tail
 
 
-def is_spike(parts: Partition) -> np.ndarray:
-    """Return which intervals are no part of a smooth density."""
-    return np.asarray(parts.heavy | (parts.counts > SPIKE * parts.counts.sum()))
-
-
 def _tail(counts: np.ndarray, density: np.ndarray, share: float) -> int:
     """Return how many intervals, from the first on, are a tail of a share of rows.
 
@@ -117,7 +112,7 @@ def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     ends : ndarray
         Edges of the grid, on the line where intervals are even.
     """
-    edges, counts, plain = ends[parts.places], parts.counts, ~is_spike(parts)
+    edges, counts, plain = ends[parts.places], parts.counts, ~parts.is_spike
     places, shares = [], []
     for i, start in enumerate(parts.places[:-1].tolist()):
         pieces = np.array([start])
@@ -130,12 +125,7 @@ def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
             share = decline.rows(inside[:-1], inside[1:]).clip(min=TINY)
         places.append(pieces)
         shares.append(counts[i] * share / share.sum())
-    sizes = list(map(len, shares))
-    return replace(
-        parts, places=np.concatenate([*places, parts.places[-1:]]),
-        counts=np.concatenate(shares), heavy=np.repeat(parts.heavy, sizes),
-        variances=np.repeat(parts.variances, sizes),
-    )  # fmt: skip
+    return parts.cut(places, shares)
 
 
 @dataclass(frozen=True)

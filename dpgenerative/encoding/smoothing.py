@@ -6,11 +6,12 @@ the density nearby, are normal with one variance, which the counts themselves de
 (empirical Bayes). What comes back is the mean of the pieces given the counts.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from dpgenerative.encoding.estimates import SPIKE, Partition
+from dpgenerative.encoding.estimates import Partition
 
 STRENGTHS = 10.0 ** np.arange(-2, 5.1, 0.5)
 """Inverse variances of second differences, of which the likeliest is selected."""
@@ -19,6 +20,34 @@ FLOOR = 0.2
 """Part of the mean density that is added to what is nearby: counts may be 0."""
 MOST_PIECES = 200
 """More are left as they are: the time grows with their third power."""
+
+
+def cut_evenly(parts: Partition, ends: np.ndarray, most: float) -> Partition:
+    """Return intervals of more than `most` rows cut into even pieces.
+
+    Nothing is counted: pieces share the rows as positions inside the interval did. But
+    the model can separate them. Where noise leaves room for five counts, the numbers
+    are still more informative of another column than five cells.
+
+    Parameters
+    ----------
+    parts : Partition
+    ends : ndarray
+        Edges of the grid, on the line where intervals are even.
+    most : float
+    """
+    cuts, counts = [], []
+    whole = zip(parts.places[:-1], parts.places[1:], parts.counts, strict=True)
+    for start, stop, count in whole:
+        n_pieces = max(math.ceil(count / most - 1e-9), 1)
+        even = np.linspace(ends[start], ends[stop], n_pieces + 1)[:-1]
+        # The edges of the grid nearest above those of even pieces.
+        cut = start + np.unique(np.searchsorted(ends[start:stop], even))
+        cut = cut[cut < stop]
+        lengths = np.diff(ends[np.append(cut, stop)])
+        cuts.append(cut)
+        counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
+    return parts.cut(cuts, counts)
 
 
 def smooth_pieces(parts: Partition, pieces: Partition, axis: np.ndarray) -> Partition:
@@ -34,7 +63,7 @@ def smooth_pieces(parts: Partition, pieces: Partition, axis: np.ndarray) -> Part
     groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
     lengths, counts = np.diff(axis[pieces.places]), pieces.counts.copy()
     # Spikes stand for themselves; what lies between them is smooth.
-    alone = parts.heavy | (parts.counts > SPIKE * parts.counts.sum())
+    alone = parts.is_spike
     runs = np.cumsum(alone | np.append(False, alone[:-1]))
     for run in np.unique(runs[~alone]):
         among = np.flatnonzero((runs == run) & ~alone)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ from dpgenerative.encoding.increments import (
 )
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
-from dpgenerative.encoding.places import Places
+from dpgenerative.encoding.places import Given, Places
 from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
 from dpgenerative.encoding.steps import counted, given_codec, repeated
 from dpgenerative.encoding.stick_breaking import StickBreaking, stick_breaks_of
@@ -50,89 +50,81 @@ from dpgenerative.tables.sequences import Sequences
 
 Built = Increment | StickBreaking
 """Columns that are learned by what lies between them and others."""
-Given = Mapping[Hashable, pd.Series]
-"""Values of some columns by name, each indexed by the rows that have them."""
+B = TypeVar("B", Increment, StickBreaking)
 
 
-Release = Callable[..., Codec]
-"""Releases the marginal of a name, a dtype and private values."""
+@dataclass(frozen=True)
+class _Learning:
+    """What is released of the columns of private rows, one after another.
 
+    Attributes
+    ----------
+    rows : Private of DataFrame or Rows
+    schema : Schema
+    dtypes : mapping from name to dtype
+    release : callable
+        Releases the marginal of a name, a dtype and private values.
+    """
 
-def _fitted_places(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    with_missing: Collection[Hashable],
-    release: Release,
-) -> tuple[Places, ...]:
-    """Return the columns that are learned together, released."""
-    places = []
-    for names in schema.joint:
-        place = Places.fitted([schema[name] for name in names], dtypes)
-        entries = chunks(rows, list(names)).map(place.of)
-        whole = next((name for name in names if name in with_missing), None)
-        codec = release(names[0], np.dtype(float), entries, whole)
-        places.append(place.completed(codec))
-    return tuple(places)
+    rows: Private[Any]
+    schema: Schema
+    dtypes: Mapping[Hashable, Any]
+    release: Callable[..., Codec]
 
+    def places(self, with_missing: Collection[Hashable]) -> tuple[Places, ...]:
+        """Return the columns that are learned together, released."""
+        places = []
+        for names in self.schema.joint:
+            place = Places.fitted([self.schema[name] for name in names], self.dtypes)
+            entries = chunks(self.rows, list(names)).map(place.of)
+            whole = next((name for name in names if name in with_missing), None)
+            codec = self.release(names[0], np.dtype(float), entries, whole)
+            places.append(place.completed(codec))
+        return tuple(places)
 
-def _fitted_increments(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    columns: dict[Hashable, Column],
-    release: Release,
-) -> tuple[Increment, ...]:
-    """Return the columns that are learned as increments, released; note them."""
-    increments = []
-    for name, rule in increments_of(schema).items():
-        increment = Increment.fitted(
-            columns[rule.low], schema[name], dtypes[name], rule.strict
+    def single(
+        self, columns: Sequence[Column]
+    ) -> tuple[dict[Hashable, Column], list[Calendar]]:
+        """Return columns that are learned by themselves or by their parts, released."""
+        released, calendars = {}, []
+        for column in columns:
+            name, dtype = column.name, self.dtypes[column.name]
+            calendar = Calendar.fitted(column, dtype)
+            if calendar is None:
+                dtype = dtype_with_levels(column, dtype)
+                entries = chunks(self.rows, [name]).map(itemgetter(name))
+                released[name] = self.release(name, dtype, entries).column
+                continue
+            for part in (*calendar.parts, name):
+                entries = chunks(self.rows, [name]).map(partial(calendar.of, part=part))
+                date = self.release(part, calendar.dtype_of(part), entries, name)
+            calendars.append(calendar.completed(date.column))
+            released[name] = calendars[-1].whole.column
+        return released, calendars
+
+    def increments(self, columns: dict[Hashable, Column]) -> tuple[Increment, ...]:
+        """Return the columns that are learned as increments, released; note them."""
+        increments = []
+        for name, rule in increments_of(self.schema).items():
+            low, high = columns[rule.low], self.schema[name]
+            increment = Increment.fitted(low, high, self.dtypes[name], rule.strict)
+            increments.append(self._completed(increment))
+            columns[name] = increments[-1].whole.column
+        return tuple(increments)
+
+    def breaks(self) -> tuple[StickBreaking, ...]:
+        """Return the columns that are learned as shares of what is left, released."""
+        schema, dtypes = self.schema, self.dtypes
+        return tuple(
+            self._completed(StickBreaking.fitted(rule, name, schema, dtypes[name]))
+            for name, rule in stick_breaks_of(schema).items()
         )
-        added = chunks(rows, [rule.low, name]).map(increment.of)
-        codec = release(name, increment.dtype, added)
-        increments.append(increment.completed(codec.column))
-        columns[name] = increments[-1].whole.column
-    return tuple(increments)
 
-
-def _fitted_breaks(
-    rows: Private[Any],
-    schema: Schema,
-    dtypes: Mapping[Hashable, Any],
-    release: Release,
-) -> tuple[StickBreaking, ...]:
-    """Return the columns that are learned as shares of what is left, released."""
-    breaks = []
-    for name, composition in stick_breaks_of(schema).items():
-        each = StickBreaking.fitted(composition, name, schema, dtypes[name])
-        shares = chunks(rows, [*each.bases, name]).map(each.of)
-        codec = release(name, each.dtype, shares)
-        breaks.append(each.completed(codec.column))
-    return tuple(breaks)
-
-
-def _fitted_columns(
-    rows: Private[Any],
-    single: Sequence[Column],
-    dtypes: Mapping[Hashable, Any],
-    release: Release,
-) -> tuple[dict[Hashable, Column], list[Calendar]]:
-    """Return columns that are learned by themselves or by their parts, released."""
-    columns, calendars = {}, []
-    for column in single:
-        name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
-        if calendar is None:
-            dtype = dtype_with_levels(column, dtypes[name])
-            entries = chunks(rows, [name]).map(itemgetter(name))
-            columns[name] = release(name, dtype, entries).column
-            continue
-        for part in (*calendar.parts, name):
-            entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
-            date = release(part, calendar.dtype_of(part), entries, name)
-        calendars.append(calendar.completed(date.column))
-        columns[name] = calendars[-1].whole.column
-    return columns, calendars
+    def _completed(self, built: B) -> B:
+        """Return a column that is built on others, released."""
+        entries = chunks(self.rows, [*built.bases, built.name]).map(built.of)
+        codec = self.release(built.name, built.dtype, entries)
+        return built.completed(codec.column)
 
 
 def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
@@ -219,7 +211,7 @@ class TableTransformer:
         target : hashable, optional
             Name of the column to predict: of two levels, none counts as absent.
         sequences : Sequences, optional
-            Of linked rows: rare levels of a column before share cells as they do now.
+            Of linked rows: what is given of a step has the cells that rows have now.
 
         Returns
         -------
@@ -236,7 +228,6 @@ class TableTransformer:
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
         nested = nesting_rules(schema)
-        alike = {} if sequences is None else sequences.before
 
         def release(
             name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
@@ -246,18 +237,20 @@ class TableTransformer:
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, cells_aimed_at(learned[name], n_bins), anchored,
                 may_lose_missing=own not in with_missing, is_target=name == target,
-                nesting=nested.get(name), like=codecs.get(alike.get(name)),
+                nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
             return codecs[name]
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
-        places = _fitted_places(rows, schema, dtypes, with_missing, release)
+        learning = _Learning(rows, schema, dtypes, release)
+        places = learning.places(with_missing)
         others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint), *repeats}
         single = [each for each in schema.columns if each.name not in others]
-        single.sort(key=lambda each: each.name in alike)
-        columns, calendars = _fitted_columns(rows, single, dtypes, release)
-        increments = _fitted_increments(rows, schema, dtypes, columns, release)
-        breaks = _fitted_breaks(rows, schema, dtypes, release)
+        if sequences is not None:  # first what rows are, then what they were before
+            single.sort(key=lambda each: each.name in sequences.before)
+        columns, calendars = learning.single(single)
+        increments = learning.increments(columns)
+        breaks = learning.breaks()
         nestings = tuple(
             Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
             for rule in nested.values()
@@ -327,9 +320,8 @@ class TableTransformer:
 
         And for those that are learned as increments.
         """
-        whole: dict[Hashable, Codec] = {each.name: each.whole for each in self.built}
-        whole |= {each.name: each.whole for each in self.calendars}
-        return tuple(whole.get(name, codec) for name, codec in self.columns.items())
+        wholes = {each.name: each.whole for each in (*self.built, *self.calendars)}
+        return tuple({**self.columns, **wholes}.values())
 
     def place(self, name: Hashable) -> int:
         """Return the place of what is learned by its name, or by one of its columns."""
@@ -456,24 +448,22 @@ class TableTransformer:
         for place in self.places:
             j = self.place(place.name)
             drawn |= place.built(cells[:, j], positions[:, j], given)
-        built = {each.name for each in self.built}
         inside = np.ones(len(codes), dtype=bool)
+
+        def put(name: Hashable, column: pd.Series, fits: np.ndarray) -> None:
+            if name in given:
+                column = with_given(column, given[name])
+                fits[given[name].index] = True
+            drawn[name] = column
+            inside[~fits] = False
+
         for split in self.calendars:
             dates = cells[:, self.place(split.name)]
-            column, fits = split.built(self.columns[split.name], dates, drawn)
-            drawn[split.name] = column
-            if split.name in given:
-                fits[given[split.name].index] = True
-            inside &= fits
-        for name in given.keys() - built:
+            put(split.name, *split.built(self.columns[split.name], dates, drawn))
+        for name in given.keys() - {each.name for each in self.built}:
             drawn[name] = with_given(drawn[name], given[name])
         for each in self.built:
-            column, fits = each.built(drawn, drawn[each.name])
-            if each.name in given:
-                column = with_given(column, given[each.name])
-                fits[given[each.name].index] = True
-            drawn[each.name] = column
-            inside &= fits
+            put(each.name, *each.built(drawn, drawn[each.name]))
         frame = pd.DataFrame(dict(enumerate(drawn[name] for name in self.columns)))
         return frame.set_axis(labels(list(self.columns)), axis=1), inside
 

@@ -465,9 +465,9 @@ class ImageVAE(Autoencoder):
         if not (self.two_valued or self.lengths_vary):
             return means
         draws = torch.bernoulli(means, generator=generator)
-        if self.lengths_vary:
-            follows = draws[..., :-1, -1:].cumprod(-2)
-            present = F.pad(follows, (0, 0, 1, 0), value=1.0)
-            values = draws if self.two_valued else means
-            return torch.cat([values[..., :-1], present], -1)
-        return draws
+        values = draws if self.two_valued else means
+        if not self.lengths_vary:
+            return values
+        follows = draws[..., :-1, -1:].cumprod(-2)
+        present = F.pad(follows, (0, 0, 1, 0), value=1.0)
+        return torch.cat([values[..., :-1], present], -1)
