@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -311,6 +312,7 @@ def test_predictors_take_places():
         {"lat": (47.5, None)},
         {"lat": [(47.19, 47.21), (47.7, 47.71)], "long": (-122.7, -122.5)},
         {"lat": 47.2},
+        {"lat": (47.5, math.inf), "long": (-math.inf, -121)},
         {"long": (None, -122), "age": (60, 70)},
     ],
 )

@@ -418,6 +418,8 @@ def _meets(column: Column, edges: np.ndarray, condition: Any) -> np.ndarray:
         if is_missing(each):
             met[-1] = True
             continue
-        low, high = grid.steps_between(column, *grid.asked_between(column, each))
+        low, high = grid.asked_between(column, each)
+        low, high = max(low, column.lower), min(high, column.upper)
+        low, high = grid.steps_between(column, low, high)
         met[:-1] |= (low <= last) & (high >= first)
     return met
