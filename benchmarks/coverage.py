@@ -352,7 +352,7 @@ def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
             # A result that a synthetic table does not have has no width.
             "width": np.nanmedian(upper - lower, axis=0)
             / (3.92 * np.nanstd(estimate, axis=0, ddof=1)),
-            "no ends": is_lost.mean(axis=0),
+            "no ends": np.isinf(upper).mean(axis=0),
         },
         index=truth(generator).index,
     )
