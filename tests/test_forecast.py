@@ -188,9 +188,9 @@ def test_expected_errors_are_those_of_releases():
     errors = forecast(Schema(columns), n).expected_errors(40, 0, verbose=0)
     assert errors["column"].tolist() == ["x", "day", "sex"]
     assert errors["of"].tolist() == ["mean", "mean", "share"]
-    # Of people: those of a uniform law, whose cells are made up and so may be uneven.
+    # Of people: those of a uniform law.
     uniform = np.array([12 / np.sqrt(12), 366 / np.sqrt(12), 0.5]) / np.sqrt(n)
-    assert (errors["people"] / uniform).to_numpy() == pytest.approx(1, abs=0.5)
+    assert (errors["people"] / uniform).to_numpy() == pytest.approx(1, abs=0.3)
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(
         {

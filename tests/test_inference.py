@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -63,13 +64,12 @@ def mean(frame):
     return frame["x"].mean()
 
 
-def made(estimate, truth, replicates, **facts):
+def made(estimate, replicates, **facts):
     """Return a result of made-up numbers."""
     names = [f"r{i}" for i in range(len(estimate))]
     columns = {
         "estimate": pd.Series(estimate, names),
         "error": pd.Series(np.nan, names),
-        "truth": pd.Series(truth, names),
         "replicates": pd.DataFrame(replicates, columns=names),
         "errors": pd.DataFrame(np.nan, range(len(replicates)), names),
         "resampled": pd.DataFrame(replicates, columns=names),
@@ -77,7 +77,6 @@ def made(estimate, truth, replicates, **facts):
     }
     columns |= {
         "alone": columns["estimate"],
-        "alone_truth": columns["truth"],
         "alone_replicates": columns["replicates"],
     }
     return Bootstrap(**columns | facts)
@@ -91,7 +90,6 @@ def test_results_are_those_of_refits(fitted):
     assert result.replicates.shape == result.resampled.shape == (4, 2)
     assert list(result.estimate.index) == ["a", "b"]
     assert result.n_rows == 4 * fitted.privacy_.plan.n_rows
-    pd.testing.assert_series_equal(result.estimate, result.truth)
     # Refits see what was drawn, with noise of their own.
     apart = (result.replicates - result.resampled).std()
     assert (apart > 0).all()
@@ -194,11 +192,18 @@ def test_a_fit_with_public_rows_is_refused():
 
 def test_rows_of_a_size_of_ones_own(fitted):
     n = fitted.privacy_.plan.n_rows
-    result = bootstrap(fitted, len, n_rows=50, **QUICK)
-    assert result.n_rows == result.estimate.item() == 50
-    assert result.truth.item() == 4 * n
-    assert (result.resampled == n).all(axis=None)
-    assert (result.replicates == 50).all(axis=None)
+
+    def totals(frame):
+        return pd.Series({"rows": len(frame), "a": (frame["group"] == "a").sum()})
+
+    result = bootstrap(fitted, totals, n_rows=50, **QUICK)
+    assert result.n_rows == result.estimate["rows"] == 50
+    assert (result.resampled["rows"] == n).all()
+    assert (result.replicates["rows"] == 50).all()
+    # Totals are those of so many people, and so are their intervals.
+    assert result.interval().loc["rows"].tolist() == [50, 50]
+    assert -60 < result.interval().loc["a", "lower"] < result.estimate["a"]
+    assert abs(result.bias["a"]) < 50
 
 
 @pytest.mark.parametrize(
@@ -275,26 +280,26 @@ def test_parameters_are_checked(fitted, wrong, name):
 def test_intervals_by_their_formulas():
     rng = np.random.default_rng(0)
     draws = rng.normal([2.0, 5.0], [0.5, 1.0], (40, 2))
-    result = made([1.0, 5.0], [1.5, 5.0], draws)
+    result = made([1.5, 5.0], draws)
     bias, error = draws.mean(axis=0) - [1.5, 5.0], draws.std(axis=0, ddof=1)
     assert result.bias.to_numpy() == pytest.approx(bias)
     reach = stats.t.ppf(0.95, 39) * error * np.sqrt(1 + 1 / 40)
     normal = result.interval(0.9)
-    assert normal["lower"].to_numpy() == pytest.approx([1, 5] - bias - reach)
-    assert normal["upper"].to_numpy() == pytest.approx([1, 5] - bias + reach)
+    assert normal["lower"].to_numpy() == pytest.approx([1.5, 5] - bias - reach)
+    assert normal["upper"].to_numpy() == pytest.approx([1.5, 5] - bias + reach)
     basic = result.interval(0.9, "basic")
     upper = np.quantile(draws - [1.5, 5.0], 0.95, axis=0)
-    assert basic["lower"].to_numpy() == pytest.approx([1, 5] - upper)
+    assert basic["lower"].to_numpy() == pytest.approx([1.5, 5] - upper)
 
 
 def test_studentised_intervals_take_each_tables_own_error():
     draws = np.random.default_rng(0).normal(0, 1, (50, 1))
     errors = pd.DataFrame(np.full((50, 1), 0.5), columns=["r0"])
-    result = made([3.0], [0.0], draws, error=pd.Series([1.0], ["r0"]), errors=errors)
+    result = made([3.0], 3 + draws, error=pd.Series([1.0], ["r0"]), errors=errors)
     bounds = result.interval(0.9, "studentised").iloc[0]
     assert bounds["lower"] == pytest.approx(3 - 2 * np.quantile(draws, 0.95))
     with pytest.raises(ValueError, match="need a statistic that returns two things"):
-        made([3.0], [0.0], draws).interval(method="studentised")
+        made([3.0], draws).interval(method="studentised")
     with pytest.raises(ValueError, match="method"):
         result.interval(method="percentile")
 
@@ -305,7 +310,7 @@ def test_normal_intervals_of_a_normal_estimate_cover():
     n = 4000
     off = rng.normal(0.3, 1, n)
     draws = rng.normal(0.3, 1, (10, n))
-    bounds = made(off, np.zeros(n), draws).interval(0.9)
+    bounds = made(off, off + draws).interval(0.9)
     covers = (bounds["lower"] < 0) & (bounds["upper"] > 0)
     assert 0.88 < covers.mean() < 0.92
 
@@ -319,9 +324,9 @@ def test_what_refits_lose_of_a_relation_is_restored(retained, effect):
     draws = retained * fits + rng.normal(0, 1, (20, n))
     names = [f"r{i}" for i in range(n)]
     nothing = pd.Series(0.0, names)
-    alone = {"alone": nothing, "alone_truth": nothing}
+    alone = {"alone": nothing}
     alone["alone_replicates"] = pd.DataFrame(0.0, range(20), names)
-    result = made(fits, fits, draws, **alone)
+    result = made(fits, draws, **alone)
     if effect:
         assert result.retained.median() == pytest.approx(retained, abs=0.03)
         assert (fits - result.bias).median() == pytest.approx(effect, abs=0.2)
@@ -336,18 +341,18 @@ def test_a_share_that_chance_explains_is_drawn_to_one():
     """By the variance of the mean: .94 here, where the plain ratio would be -1."""
     draws = pd.DataFrame({"r0": [-1.1, 0.9, -1.1, 0.9]})
     nothing = pd.Series({"r0": 0.0})
-    alone = {"alone": nothing, "alone_truth": nothing, "alone_replicates": draws * 0}
+    alone = {"alone": nothing, "alone_replicates": draws * 0}
     variance = 4 / 3 / 4
     expected = (0.1 * -0.1 + variance) / (0.1**2 + variance)
-    assert made([0.1], [0.1], draws, **alone).retained.item() == pytest.approx(expected)
+    assert made([0.1], draws, **alone).retained.item() == pytest.approx(expected)
 
 
 def test_lost_relations_are_named():
     draws = pd.DataFrame(
         np.random.default_rng(0).normal(0, 0.1, (20, 1)), columns=["r0"]
     )
-    nothing = {"alone": draws.iloc[0] * 0, "alone_truth": draws.iloc[0] * 0}
-    result = made([1.0], [1.0], draws, **nothing, alone_replicates=draws * 0)
+    nothing = {"alone": draws.iloc[0] * 0}
+    result = made([1.0], draws, **nothing, alone_replicates=draws * 0)
     assert result.retained.item() == 0.25
     assert "r0 are relations that are lost" in " ".join(result.cautions())
 
@@ -356,11 +361,11 @@ def test_lost_relations_are_named():
 def test_rounding_is_no_relation(spread):
     """Shuffled columns are added up in another order."""
     draws = pd.DataFrame({"r0": 1.0 + spread * np.array([-1.0, 0.5, 1.0])})
-    rounded = {"alone_truth": pd.Series({"r0": np.nextafter(1.0, 2.0)})}
+    rounded = {"alone": pd.Series({"r0": np.nextafter(1.0, 2.0)})}
     rounded["alone_replicates"] = draws * (1 - 2**-52)
-    result = made([1.0], [1.0], draws, **rounded)
+    result = made([1.0], draws, **rounded)
     assert result.retained.item() == 1
-    same = made([1.0], [1.0], draws).interval()
+    same = made([1.0], draws).interval()
     pd.testing.assert_frame_equal(result.interval(), same)
 
 
@@ -397,10 +402,38 @@ def test_parts_of_the_error():
     rng = np.random.default_rng(0)
     drawn = pd.DataFrame({"r0": rng.normal(0, 2, 2000)})
     draws = drawn.to_numpy() * 0.5 + rng.normal(1, 1, (2000, 1))
-    parts = made([0.0], [0.0], draws, resampled=drawn).parts().loc["r0"]
+    parts = made([0.0], draws, resampled=drawn).parts().loc["r0"]
     assert parts["sampling"] == pytest.approx(2, rel=0.1)
     assert parts["noise"] == pytest.approx(np.sqrt(1 + 1), rel=0.1)
     assert parts["bias"] == pytest.approx(1, abs=0.1)
+
+
+def test_arrays_of_another_length_say_nothing(fitted):
+    def shares(frame):
+        calls.append(len(frame))
+        values = [0.2, 0.3, 0.5]
+        return np.array(values[1:] if len(calls) == 4 else values)
+
+    calls = []  # on rows and shuffled ones; then on every table, and two of its refit
+    result = bootstrap(fitted, shares, **QUICK)
+    assert result.replicates.isna().any(axis=None)
+    assert (result.replicates.dropna() == [0.2, 0.3, 0.5]).all(axis=None)
+    wide = bootstrap(
+        fitted,
+        lambda frame: frame.groupby("group", observed=True)[["x"]].agg(["mean", "min"]),
+        **QUICK,
+    )
+    assert ("a", "x", "min") in wide.estimate.index
+
+
+def test_levels_that_refits_lost_have_no_rows(fitted):
+    facts = [SCHEMA["x"], Column("group", "categorical", levels=["a", "b"])]
+    frame = table(400).astype({"group": object})
+    own = DPHFlowSynthesizer(schema=Schema(facts), **FEW).fit(frame)
+    # Of two rows, some have one level alone.
+    result = bootstrap(own, means_and_shares, n_rows=2, **QUICK)
+    assert (result.replicates == 0).any(axis=None)
+    assert result.replicates.notna().all(axis=None)
 
 
 # What not to trust --------------------------------------------------------------------
@@ -408,7 +441,7 @@ def test_parts_of_the_error():
 
 def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
     draws = np.array([[1.0, 9.0, 0.0], [1.0, 9.1, 0.1], [1.0, np.nan, 0.2]])
-    result = made([1.0, 5.0, 0.0], [1.0, 5.0, 0.1], draws, notes=("lost",))
+    result = made([1.0, 5.0, 0.1], draws, notes=("lost",))
     text = " ".join(result.cautions())
     assert "r1 are undefined in over 5 %" in text
     assert "r0 are the same in all refits" in text
@@ -435,6 +468,10 @@ def test_a_result_is_shown_and_drawn(fitted):
     assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
     assert axes.get_xlabel().startswith("estimate, 80 % interval")
     assert result.plot(ax=axes) is axes.figure
+    none = made([1.0], pd.DataFrame({"r0": [0.0, 0.1, 0.2]}), is_related=False)
+    for alone, n_lines in ((1.0, 0), (0.0, 1)):  # a relation that was not learned
+        (drawn,) = replace(none, alone=none.estimate * 0 + alone).plot().axes
+        assert sum(line.get_linestyle() == ":" for line in drawn.lines) == n_lines
 
 
 # Copies -------------------------------------------------------------------------------
@@ -466,7 +503,7 @@ def test_refits_of_copies_see_rows_of_the_first_table(fitted, monkeypatch):
 
 def test_combine_is_the_rule_of_bootstrap():
     draws = np.random.default_rng(0).normal(0, 1, (20, 2))
-    result = made([1.0, 2.0], [1.0, 2.0], draws)
+    result = made([1.0, 2.0], draws)
     combined = combine(np.vstack([[1.0, 2.0], draws]), level=0.9)
     expected = result.interval(0.9)
     assert combined[["lower", "upper"]].to_numpy() == pytest.approx(expected.to_numpy())

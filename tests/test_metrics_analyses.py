@@ -35,6 +35,20 @@ def errors_of(change, analysis, about=None, n=4000):
     return found if about is None else found[found["about"] == about]["error"].item()
 
 
+def test_constants_differ_by_no_rounding():
+    rng = np.random.default_rng(0)
+    real, same, other = (
+        pd.DataFrame({"k": value, "x": rng.normal(size=n)})
+        for value, n in ((0.3, 1000), (0.3, 1237), (0.4, 900))
+    )
+    table = analysis_errors(real, same).table
+    of_k = table[table["about"].map(lambda about: "k" in about)]
+    assert set(of_k["analysis"]) == {"quantile"}
+    assert (of_k["error"] == 0).all()
+    means = analysis_errors(real, other).table.query("analysis == 'mean'")
+    assert np.isinf(means["error"].iloc[0])
+
+
 def test_tables_of_one_kind_differ_by_standard_errors():
     results = []
     for seed in range(12):

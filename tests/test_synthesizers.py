@@ -901,9 +901,10 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
         kinds = MARGINALS, TABLES, EMBEDDING
         marginals, tables, of_classes = (plan.multiplier(kind) ** -2 for kind in kinds)
         assert marginals / tables == pytest.approx(0.4 * share / 0.6)
-        # Classes get a quarter of the rule's share, whatever is stated for tables.
+        # Classes get the less of a quarter of the rule's share, the less is left.
         rule = table_budget(FitSize(n_rows, schema, 1.0))
-        assert of_classes / tables == pytest.approx(0.25 * rule / 0.6)
+        rest = 1 - 0.6 / (1 - 0.4 * share)
+        assert of_classes / tables == pytest.approx(0.25 * rule * rest**2 / 0.6)
     architecture = FlowArchitecture(table_budget=0.6)
     again = pickle.loads(pickle.dumps(FlowRecipe(architecture, BatchTerm())))
     rule = again.rules["marginal_budget"]
@@ -911,6 +912,19 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
     # One column has no tables to pay for.
     alone = forecast(Schema(schema.columns[:1]), 5000, **stated).plan
     assert math.isinf(alone.multiplier(TABLES))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_embeddings_leave_gradients_what_stated_tables_leave(share):
+    schema = small(1)[1]
+    for n_rows in (4000, 100_000):
+        stated = {"architecture__table_budget": share, "max_grad_norm": "median"}
+        plan = forecast(schema, n_rows, n_steps=50, **stated).plan
+        assert plan.spent() <= 1
+        assert math.isfinite(plan.multiplier(EMBEDDING))
+    # Rounding leaves nothing to release.
+    stated = {"architecture__table_budget": 0.3, "marginal_budget": 0.7, "n_steps": 0}
+    assert math.isinf(forecast(schema, 4000, **stated).plan.multiplier(EMBEDDING))
 
 
 def test_no_gradients_by_rule_and_never_without_marginals():

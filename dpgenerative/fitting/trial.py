@@ -45,6 +45,13 @@ class _MadeUp(Mechanisms):
         return ROWS * np.asarray(self._rng.random(np.shape(values)))
 
 
+class _Even(Mechanisms):
+    """Releases equal counts, of no rows."""
+
+    def _noisy(self, values: np.ndarray, std: float) -> np.ndarray:
+        return np.full(np.shape(values), ROWS)
+
+
 def is_custom(recipe: ModelRecipe) -> bool:
     """Return whether a fit runs a model, or rules of layers, that users wrote."""
     kinds = [rule.__module__ for rule in RULES.values()]
@@ -94,14 +101,15 @@ def check_recipe(
 def made_up_encoding(
     recipe: ModelRecipe, domain: Domain, blank: Private[Any],
     dtypes: Mapping[Hashable, Any], scale: FitSize, rng: np.random.Generator,
+    even: bool = False,
 ) -> Any:  # fmt: skip
-    """Return an encoding of random counts, made up where the domain is open."""
+    """Return an encoding of random or equal counts, made up where a domain is open."""
     plan = make_plan(
         epsilon=None, delta=0.5, n_rows=scale.n_rows, sampling_rate=1.0, n_steps=1,
         shares=domain.releases(True, 0.4),
     )  # fmt: skip
     return domain.made_up(dtypes).release(
-        blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
+        blank, plan, (_Even if even else _MadeUp)(rng, rng), anchored=recipe.anchored,
         n_bins=recipe.n_bins(scale),
     )  # fmt: skip
 

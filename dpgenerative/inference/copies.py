@@ -140,8 +140,7 @@ def combine(
     alone = alone.set_axis(table.columns, axis=1).reset_index(drop=True)
     first, copies, none = table.iloc[0], table.iloc[1:], table.iloc[1:] * np.nan
     result = Bootstrap(
-        first, none.iloc[0], first, copies, none, none,
-        alone.iloc[0], alone.iloc[0], alone.iloc[1:], 0,
+        first, none.iloc[0], copies, none, none, alone.iloc[0], alone.iloc[1:], 0,
     )  # fmt: skip
     bounds = result.interval(level)
     bounds.insert(0, "estimate", first - result.bias)

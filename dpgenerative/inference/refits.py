@@ -9,7 +9,7 @@ Ferrando, Wang and Sheldon 2022). No private row is read.
 
 import copy
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from dpgenerative._validation import count, refuse
 from dpgenerative.inference.results import Bootstrap, lost_notes
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.expected import means_and_shares
 
 DRAWN = 4
 """Rows that stand for the people, over the released row count: they are free, and four
@@ -58,8 +59,9 @@ def bootstrap(
     n_refits : int, default=50
         Number of tables drawn and refitted, at least 2. Each takes as long as a fit.
     n_rows : int, optional
-        Rows of the synthetic tables on which the statistic is computed. None: four
-        times the released row count.
+        Rows of every table on which the statistic is computed, and of the first, which
+        stands for the people. None: four times the released row count. Totals and
+        counts are those of so many people: state how many there are.
     n_jobs : int, optional
         Processes that refit at the same time, as joblib takes it; None means 1.
     random_state : int, RandomState or Generator instance or None, default=None
@@ -93,33 +95,33 @@ def bootstrap(
     count(also=[None])(owner, "n_rows", n_rows)
     check_fitted(owner, synthesizer)
     seed = seed_of(random_state)
-    people = stand_ins(synthesizer, seed)
+    people = stand_ins(synthesizer, n_rows, seed)
     # A copy, since a statistic may change its rows.
-    truth, error = computed(statistic, tuple(map(copy.copy, people)))
-    mixed = [session.shuffled(synthesizer, people, seed)]
-    size, estimate = len(people[0]), truth
-    if n_rows is not None:
-        size, drawn = n_rows, session.drawn(synthesizer, n_rows, seed)
-        mixed.append(session.shuffled(synthesizer, drawn, seed))
-        estimate, error = computed(statistic, drawn)
-    alone = [tried(statistic, each)[0] for each in mixed]
-    then = partial(_results, statistic, size)
+    estimate, error = computed(statistic, tuple(map(copy.copy, people)))
+    alone = tried(statistic, session.shuffled(synthesizer, people, seed))[0]
+    then = partial(_results, statistic, len(people[0]))
     refits = refitted(synthesizer, people, n_refits, n_jobs, seed, then)
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
-    resampled, replicates, errors, shuffled = (
-        pd.DataFrame([each[i] for each in results])
-        .reset_index(drop=True)
-        .reindex(columns=truth.index)
-        for i in range(4)
-    )
-    estimate, error, first, last = (
-        x.reindex(truth.index) for x in (estimate, error, alone[0], alone[-1])
-    )
+    tables = [_by_name(each, estimate.index) for each in zip(*results, strict=True)]
+    resampled, replicates, errors, shuffled = tables
+    if statistic is means_and_shares:  # a level that a refit has lost has no rows
+        replicates, shuffled = replicates.fillna(0.0), shuffled.fillna(0.0)
     return Bootstrap(
-        estimate, error, truth, replicates, errors, resampled,
-        last, first, shuffled, size, lost_notes(synthesizer, people),
-        session.has_relations(synthesizer),
+        estimate, error.reindex(estimate.index), replicates, errors, resampled,
+        _by_name([alone], estimate.index).iloc[0], shuffled, len(people[0]),
+        lost_notes(synthesizer, people), session.has_relations(synthesizer),
     )  # fmt: skip
+
+
+def _by_name(results: Sequence[pd.Series], names: pd.Index) -> pd.DataFrame:
+    """Return results of several tables by name, of arrays by place.
+
+    An array of another length says nothing: its places may be those of other results.
+    """
+    if isinstance(names, pd.RangeIndex):
+        results = [x if len(x) == len(names) else x.iloc[:0] for x in results]
+    table = pd.DataFrame(list(results)).reset_index(drop=True)
+    return table.reindex(columns=names)
 
 
 def _results(
@@ -148,10 +150,10 @@ def seed_of(random_state: Any) -> int:
     return secrets.randbits(31) if seed is None else seed
 
 
-def stand_ins(synthesizer: Synthesizer, seed: int) -> Rows:
+def stand_ins(synthesizer: Synthesizer, n_rows: int | None, seed: int) -> Rows:
     """Return rows of the synthesizer that stand for the people."""
     child = np.random.SeedSequence(seed).spawn(1)[0]
-    n = DRAWN * synthesizer.privacy_.plan.n_rows
+    n = DRAWN * synthesizer.privacy_.plan.n_rows if n_rows is None else n_rows
     return session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
 
 
@@ -223,7 +225,7 @@ def _errors(value: Any) -> pd.Series:
 
 def _series(name: str, value: Any) -> pd.Series:
     if isinstance(value, pd.DataFrame):
-        value = value.stack(future_stack=True)
+        value = value.stack(list(range(value.columns.nlevels)), future_stack=True)
     try:
         if isinstance(value, pd.Series):
             series = value.astype(float)

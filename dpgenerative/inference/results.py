@@ -33,19 +33,17 @@ class Bootstrap:
     Attributes
     ----------
     estimate : Series
-        Results on a sample of the synthesizer.
+        Results on a sample of the synthesizer, which stands for the people in refits.
     error : Series
         Their standard errors by the usual formulas, NaN where the statistic has none.
-    truth : Series
-        Results on the rows that stand for the people in the refits.
     replicates : DataFrame of shape (n_refits, n_results)
         Results on samples of the refits.
     errors : DataFrame of shape (n_refits, n_results)
         Standard errors by the usual formulas on these.
     resampled : DataFrame of shape (n_refits, n_results)
         Results on the tables that were refitted.
-    alone, alone_truth : Series
-        As `estimate` and `truth`, on the same rows after each column was shuffled.
+    alone : Series
+        As `estimate`, on the same rows after each column was shuffled.
     alone_replicates : DataFrame of shape (n_refits, n_results)
         As `replicates`, likewise.
     n_rows : int
@@ -58,12 +56,10 @@ class Bootstrap:
 
     estimate: pd.Series
     error: pd.Series
-    truth: pd.Series
     replicates: pd.DataFrame
     errors: pd.DataFrame
     resampled: pd.DataFrame
     alone: pd.Series
-    alone_truth: pd.Series
     alone_replicates: pd.DataFrame
     n_rows: int
     notes: tuple[str, ...] = ()
@@ -88,13 +84,13 @@ class Bootstrap:
         return is_relation & ~(self.is_related & (self.retained > LEAST_RETAINED))
 
     def _relations(self) -> tuple[pd.Series, pd.DataFrame]:
-        """Return what relations add to results: in truth, and in refits.
+        """Return what relations add to results: to the estimate, and in refits.
 
         Shuffled columns are added up in another order: what differs by rounding alone
         is no relation.
         """
-        rounding = np.maximum(1e-9 * self.truth.abs(), 1e-6 * self.replicates.std())
-        own = (self.truth - self.alone_truth).fillna(0.0)
+        rounding = np.maximum(1e-9 * self.estimate.abs(), 1e-6 * self.replicates.std())
+        own = (self.estimate - self.alone).fillna(0.0)
         own = own.mask(own.abs() <= rounding, 0.0)
         made = self.replicates - self.alone_replicates
         return own, made.mask(np.broadcast_to(own == 0, made.shape), 0.0)
@@ -103,13 +99,11 @@ class Bootstrap:
         """Return estimates with relations restored, and their standard errors."""
         own, made = self._relations()
         share, counts = self.retained, np.maximum(self.replicates.count(), 2)
-        related = (self.estimate - self.alone).where(own != 0, 0.0).fillna(0.0)
-        single, replicates = self.estimate - related, self.replicates - made
-        bias = replicates.mean() - (self.truth - own)
+        single, replicates = self.estimate - own, self.replicates - made
         # Of the fit, of the bias, and of the share (by the delta method).
         variance = (replicates + made / share).var()
         variance += (replicates.var() + made.var() / share**4) / counts
-        return single - bias + related / share, np.sqrt(variance)
+        return 2 * single - replicates.mean() + own / share, np.sqrt(variance)
 
     @property
     def bias(self) -> pd.Series:
@@ -167,7 +161,7 @@ class Bootstrap:
         number(low=0, high=1)("Bootstrap.interval", "level", level)
         option(*METHODS)("Bootstrap.interval", "method", method)
         tails = np.array([1 - level, 1 + level]) / 2
-        off = self.replicates - self.truth
+        off = self.replicates - self.estimate
         if method == "normal":
             centre, error = self._corrected()
             counts = np.maximum(self.replicates.count(), 2)
@@ -225,6 +219,8 @@ class Bootstrap:
     def plot(self, level: float = 0.95, ax: Axes | None = None) -> Figure:
         """Draw estimates less their bias, with intervals and all replicates.
 
+        A dotted line is an interval without ends.
+
         Parameters
         ----------
         level : float in (0, 1), default=0.95
@@ -243,6 +239,8 @@ class Bootstrap:
             for place, name in enumerate(self.replicates):
                 made = self.replicates[name]
                 axes.plot(made, np.full(len(made), place), "|", color="0.8", ms=6)
+            for place in places[np.isinf(bounds).any(axis=1)]:
+                axes.axhline(place, color="C0", lw=1.5, ls=":")
             axes.errorbar(centre, places, xerr=spans, fmt="o", ms=4, capsize=3)
             axes.set(yticks=places, yticklabels=list(map(str, self.estimate.index)))
             axes.set_ylim(len(places) - 0.5, -0.5)

@@ -181,12 +181,18 @@ def _moments(name: Hashable, own: np.ndarray, made: np.ndarray) -> Iterator[Entr
     n = len(own)
     if n < 2 or len(made) < 2:
         return
-    means, stds = [own.mean(), made.mean()], [own.std(), made.std()]
+    means, stds = zip(*map(_mean_and_std, (own, made)), strict=True)
     error = (means[1] - means[0]) / (stds[0] / np.sqrt(n))
     yield "mean", (name,), *means, error
     fourth = np.mean((own - means[0]) ** 4)
     spread = np.sqrt((fourth - stds[0] ** 4) / n) / (2 * stds[0])
     yield "standard deviation", (name,), *stds, (stds[1] - stds[0]) / spread
+
+
+def _mean_and_std(values: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation, those of a constant without rounding."""
+    is_constant = values[0] == values[-1] and np.ptp(values) == 0
+    return (values[0], 0.0) if is_constant else (values.mean(), values.std())
 
 
 def _quantiles(name: Hashable, own: np.ndarray, made: np.ndarray) -> Iterator[Entry]:
@@ -229,12 +235,13 @@ def _sums(values: np.ndarray, codes: np.ndarray, n_codes: int) -> list[np.ndarra
 
 def _slope(first: Column, second: Column) -> Iterator[Entry]:
     fits = []
-    for x, y in zip(first[1:], second[1:], strict=True):
-        both = np.isfinite(x) & np.isfinite(y)
+    for pair in zip(first[1:], second[1:], strict=True):
+        both = np.isfinite(pair).all(axis=0)
         if not both.any():
             return
-        x, y = x[both] - x[both].mean(), y[both] - y[both].mean()
-        slope = x @ y / (x @ x)
+        x, y = pair[0][both], pair[1][both]
+        x, y = x - _mean_and_std(x)[0], y - _mean_and_std(y)[0]
+        slope: Any = x @ y / (x @ x)
         fits.append((slope, np.sqrt(x**2 @ (y - slope * x) ** 2) / (x @ x)))
     (own, error), (made, _) = fits
     yield "slope", (second[0], first[0]), own, made, (made - own) / error

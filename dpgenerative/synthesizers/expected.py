@@ -1,7 +1,8 @@
 """Errors that a planned fit would have, by simulating what it releases.
 
-Made-up rows, spread evenly over what is stated, of columns that are independent, are
-released as a fit would, and rows are drawn from that. No row of anybody is read.
+Made-up rows, spread evenly over cells of what is stated, of columns that are
+independent, are released as a fit would, and rows are drawn from that. No row of
+anybody is read.
 """
 
 from collections.abc import Hashable
@@ -36,7 +37,9 @@ def expected_errors(
     dtypes = {each.name: _dtype(each) for each in fit.domain.schema}
     blank = Private(pd.DataFrame(columns=list(dtypes)).astype(dtypes))
     rng = np.random.default_rng(seed)
-    made = made_up_encoding(fit.recipe, fit.domain, blank, dtypes, fit.scale(n), rng)
+    made = made_up_encoding(
+        fit.recipe, fit.domain, blank, dtypes, fit.scale(n), rng, even=True
+    )
     seeds = np.random.SeedSequence(seed).generate_state(n_trials)
     trials = watched(seeds, "trials", bool(verbose), total=n_trials)
     pairs = [_trial(fit, made, n, int(seed)) for seed in trials]

@@ -205,7 +205,9 @@ class FlowRecipe(GroupedRecipe):
             tables, of_classes = part * tables, part * of_classes
         else:
             tables = float(stated)
-            of_classes = max(0, min(of_classes, (left - tables) / 2)) if tables else 0
+            # Nearly nothing where gradients get little; 1 where no tables are wanted.
+            rest = (left - tables) / left
+            of_classes *= rest**2 if 1e-6 < rest < 1 else 0
         return {TABLES: tables, EMBEDDING: of_classes}
 
     def objective(

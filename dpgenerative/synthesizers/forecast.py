@@ -62,9 +62,10 @@ class Forecast:
     ) -> pd.DataFrame:
         """Return standard errors to expect of means and shares, by simulation.
 
-        The rows that are simulated are spread evenly over what the schema states, and
-        their columns are independent. The bounds of real rows are often wider than
-        they need be: then their errors are smaller.
+        The rows that are simulated are spread evenly over cells of what the schema
+        states, which are narrower near 0, and their columns are independent. Bounds
+        are often wider than real rows need: then errors are smaller. Those of shares
+        are smaller by up to a half, as samples are drawn more evenly.
 
         Parameters
         ----------

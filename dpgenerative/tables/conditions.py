@@ -18,6 +18,7 @@ import pandas as pd
 
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
+from dpgenerative.tables.containers import holds_objects
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
 from dpgenerative.tables.values import as_stored, is_missing
 
@@ -89,7 +90,7 @@ def _times_of(series: pd.Series) -> str | None:
 
     Numbers have dtypes of their own: what is ordered among objects are dates.
     """
-    return "datetime" if series.dtype == object else temporal_kind(series.dtype)
+    return "datetime" if holds_objects(series.dtype) else temporal_kind(series.dtype)
 
 
 def on_line(series: pd.Series) -> np.ndarray:
