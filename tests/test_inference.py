@@ -451,8 +451,12 @@ def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
     assert "- lost" in str(result)
     rows = fitted.sample(400)
     assert lost_notes(fitted, (rows,)) == ()
-    (note,) = lost_notes(fitted, (rows[rows["group"] == "a"],))
-    assert "these levels of 'group': 'b'" in note
+    (note,) = lost_notes(fitted, (rows.assign(group="a"),))
+    assert "these levels of 'group', since noise hides them: 'b'" in note
+    # A level that noise hides has a row of several tables all the same.
+    n = fitted.privacy_.plan.n_rows
+    few = fitted.sample(4 * n).assign(group=["b"] * 3 + ["a"] * (4 * n - 3))
+    assert lost_notes(fitted, (few,)) == (note.replace("400", str(n)),)
     pair = rows[["x"]], rows["group"].where(rows["group"] == "a")
     assert lost_notes(fitted, pair) == (note,)
     untrained = clone(fitted).set_params(epsilon=0.02, n_steps="auto").fit(table())

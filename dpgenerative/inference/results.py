@@ -255,14 +255,17 @@ def lost_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:
     notes = [] if session.learns_relations(synthesizer) else [UNRELATED]
     drawn = {name: rows[0][name] for name in getattr(rows[0], "columns", ())}
     drawn |= {getattr(each, "name", None): each for each in rows[1:]}
+    n = min(len(rows[0]), synthesizer.privacy_.plan.n_rows)
+    least = len(rows[0]) / max(n, 1)
     for column in getattr(synthesizer, "schema_", ()):
         if column.levels is None or column.name not in drawn:
             continue
-        lost = [x for x in column.levels if not (drawn[column.name] == x).any()]
+        lost = [x for x in column.levels if (drawn[column.name] == x).sum() < least]
         if lost:
             some = ", ".join(map(repr, lost[:3])) + (", ..." if len(lost) > 3 else "")
             notes.append(
-                f"No synthetic row has these levels of {column.name!r}: {some}. "
-                "Nothing can be said of them."
+                f"Fewer than one of {n} synthetic rows has these levels of "
+                f"{column.name!r}, since noise hides them: {some}. Nothing can be said "
+                "of them, nor of how many rows they have."
             )
     return tuple(notes)
