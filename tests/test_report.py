@@ -335,6 +335,20 @@ def test_permuted_columns_lose_dependence(quick):
     assert "Do not study relations between columns" in text
 
 
+def test_unrelated_columns_have_no_pairs_to_lose():
+    topics = []
+    for weight in (0.0, 2.0):
+        tables = []
+        for seed in (0, 1):
+            x, y = np.random.default_rng(seed).normal(size=(2, 500))
+            tables.append(pd.DataFrame({"x": x, "y": y + weight * x}))
+        topics.append(
+            set(report(*tables, random_state=0, verbose=0).summary()["topic"])
+        )
+    assert "pairs" not in topics[0]
+    assert {"pairs", "associations"} <= topics[1]
+
+
 def test_fresh_rows_are_good_throughout(full):
     assert set(grades(full).values()) == {"good"}
     assert "Everything that was measured is good." in words(full.to_html())

@@ -185,7 +185,8 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
     if measured.analyses is not None:
         yield from _judge_analyses(measured.analyses)
     if measured.pairs is not None:
-        yield _judge_pairs(measured.pairs)
+        if _has_relations(measured):
+            yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
     if measured.associations is not None and measured.reference_changes is not None:
         *means, largest = measured.reference_changes
@@ -288,6 +289,18 @@ def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
     failed = worst["baseline"] if kind == "pair" else math.nan
     what = f"total variation distance, {kind} furthest beyond chance"
     return Finding(topic, what, value, floor, failed, severe, text, about=about)
+
+
+def _has_relations(measured: Measured) -> bool:
+    """Return whether real columns are related beyond chance, so that this can be lost.
+
+    Of unrelated columns, pairs of other rows differ as much as those of columns that
+    are drawn separately.
+    """
+    if measured.reference_changes is None:
+        return True
+    floor, baseline, _ = measured.reference_changes
+    return baseline >= floor + _VISIBLE
 
 
 def _way(value: float, floor: float, baseline: float) -> float:
