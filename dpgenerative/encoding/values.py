@@ -12,9 +12,10 @@ import pandas as pd
 
 from dpgenerative.privacy.noise import Key
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.containers import holds_objects, labels, plain
+from dpgenerative.tables.containers import labels, plain
 from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.times import to_units
+from dpgenerative.tables.values import holds_objects
 
 NO_LEVELS, NO_NUMBERS = ("",), (0,)
 """Levels of a column in which none was released."""

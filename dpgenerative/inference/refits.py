@@ -95,11 +95,13 @@ def bootstrap(
     count(also=[None])(owner, "n_rows", n_rows)
     check_fitted(owner, synthesizer)
     seed = seed_of(random_state)
-    people = stand_ins(synthesizer, n_rows, seed)
+    n = DRAWN * synthesizer.privacy_.plan.n_rows if n_rows is None else n_rows
+    child = np.random.SeedSequence(seed).spawn(1)[0]
+    people = session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
     # A copy, since a statistic may change its rows.
     estimate, error = computed(statistic, tuple(map(copy.copy, people)))
     alone = tried(statistic, session.shuffled(synthesizer, people, seed))[0]
-    then = partial(_results, statistic, len(people[0]))
+    then = partial(_results, statistic, n)
     refits = refitted(synthesizer, people, n_refits, n_jobs, seed, then)
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
     tables = [_by_name(each, estimate.index) for each in zip(*results, strict=True)]
@@ -108,7 +110,7 @@ def bootstrap(
         replicates, shuffled = replicates.fillna(0.0), shuffled.fillna(0.0)
     return Bootstrap(
         estimate, error.reindex(estimate.index), replicates, errors, resampled,
-        _by_name([alone], estimate.index).iloc[0], shuffled, len(people[0]),
+        _by_name([alone], estimate.index).iloc[0], shuffled, n,
         lost_notes(synthesizer, people), session.has_relations(synthesizer),
     )  # fmt: skip
 
@@ -148,13 +150,6 @@ def seed_of(random_state: Any) -> int:
     """Return an integer seed, a fresh one of None: samples then count no calls."""
     seed = as_seed(random_state)
     return secrets.randbits(31) if seed is None else seed
-
-
-def stand_ins(synthesizer: Synthesizer, n_rows: int | None, seed: int) -> Rows:
-    """Return rows of the synthesizer that stand for the people."""
-    child = np.random.SeedSequence(seed).spawn(1)[0]
-    n = DRAWN * synthesizer.privacy_.plan.n_rows if n_rows is None else n_rows
-    return session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
 
 
 def refitted(

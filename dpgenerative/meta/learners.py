@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from dpgenerative.encoding.values import floats
-from dpgenerative.tables import containers
+from dpgenerative.tables import containers, values
 from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.times import temporal_kind
@@ -56,7 +56,7 @@ def _as_levels(rows: Any) -> np.ndarray:
     texts = np.empty(frame.shape, dtype=object)
     for j, (_, column) in enumerate(frame.items()):
         # Other objects than texts and numbers are missing: none of their code runs.
-        has_objects = containers.holds_objects(column.dtype)
+        has_objects = values.holds_objects(column.dtype)
         own = map(containers.plain, column) if has_objects else column.astype(object)
         texts[:, j] = [None if pd.isna(value) else str(value) for value in own]
     return texts

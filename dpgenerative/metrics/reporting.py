@@ -184,7 +184,7 @@ def report(
     --------
     >>> real = pd.DataFrame({"a": list("xxyy") * 15, "b": [True, False] * 30})
     >>> report(real, real)
-    Report(7 good, 0 fair, 0 weak; weakest: columns)
+    Report(6 good, 0 fair, 0 weak; weakest: columns)
     >>> report(None, real, public=True)
     Report(public=True)
     """

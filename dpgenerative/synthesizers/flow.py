@@ -205,8 +205,7 @@ class FlowRecipe(GroupedRecipe):
             tables, of_classes = part * tables, part * of_classes
         else:
             tables = float(stated)
-            # Nearly nothing where gradients get little; 1 where no tables are wanted.
-            rest = (left - tables) / left
+            rest = (left - tables) / left  # nearly none where gradients get little
             of_classes *= rest**2 if 1e-6 < rest < 1 else 0
         return {TABLES: tables, EMBEDDING: of_classes}
 

@@ -18,9 +18,8 @@ import pandas as pd
 
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
-from dpgenerative.tables.containers import holds_objects
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
-from dpgenerative.tables.values import as_stored, is_missing
+from dpgenerative.tables.values import as_stored, holds_objects, is_missing
 
 _LISTS = (
     list, set, frozenset,

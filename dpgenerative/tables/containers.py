@@ -40,12 +40,6 @@ def plain(value: Any) -> str | bool | int | float | None:
     return None
 
 
-def holds_objects(dtype: Any) -> bool:
-    """Return whether a column of this dtype holds Python objects, as they came."""
-    is_python = getattr(dtype, "storage", None) == "python"
-    return is_python or pd.api.types.is_object_dtype(dtype)
-
-
 def objects(values: Iterable[Any]) -> np.ndarray:
     """Return an array of objects as they are, without calling their methods."""
     return np.fromiter(values, dtype=object)

@@ -22,9 +22,10 @@ from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import on_line, satisfies
 from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
-from dpgenerative.tables.containers import holds_objects, objects, plain, select_columns
+from dpgenerative.tables.containers import objects, plain, select_columns
 from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import holds_objects
 
 NUMBER, PLACE = "rows of a person", "place of a row"
 BEFORE, MEAN = "{} (row before)", "{} (mean before)"

@@ -48,3 +48,9 @@ def as_stored(value: Any, dtype: Any) -> Any:
         return value
     with np.errstate(over="ignore"):
         return getattr(dtype, "numpy_dtype", dtype).type(value).item()
+
+
+def holds_objects(dtype: Any) -> bool:
+    """Return whether a column of this dtype holds Python objects, as they came."""
+    is_python = getattr(dtype, "storage", None) == "python"
+    return is_python or pd.api.types.is_object_dtype(dtype)
