@@ -436,8 +436,15 @@ def test_levels_that_refits_lost_have_no_rows(fitted):
     own = DPHFlowSynthesizer(schema=Schema(facts), **FEW).fit(frame)
     # Of two rows, some have one level alone.
     result = bootstrap(own, means_and_shares, n_rows=2, **QUICK)
+    for each in (result.replicates, result.resampled):
+        assert each.notna().all(axis=None)
+    assert result.errors.isna().all(axis=None)
     assert (result.replicates == 0).any(axis=None)
-    assert result.replicates.notna().all(axis=None)
+    # The mean of a column without a value is not 0.
+    own = DPHFlowSynthesizer(**FEW).set_params(schema=Schema(facts))
+    own.fit(frame.assign(x=frame["x"].where(np.arange(400) < 2)))
+    rows = bootstrap(own, means_and_shares, n_rows=400, **QUICK).replicates
+    assert (rows["x", "mean", ""] != 0).all()
 
 
 # What not to trust --------------------------------------------------------------------

@@ -106,8 +106,12 @@ def bootstrap(
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
     tables = [_by_name(each, estimate.index) for each in zip(*results, strict=True)]
     resampled, replicates, errors, shuffled = tables
-    if statistic is means_and_shares:  # a level that a refit has lost has no rows
-        replicates, shuffled = replicates.fillna(0.0), shuffled.fillna(0.0)
+    if statistic is means_and_shares:  # a level that a table has lost has no rows
+        is_share = estimate.index.get_level_values(1) == "share"
+        resampled, replicates, shuffled = (
+            each.mask(each.isna() & is_share, 0.0)
+            for each in (resampled, replicates, shuffled)
+        )
     return Bootstrap(
         estimate, error.reindex(estimate.index), replicates, errors, resampled,
         _by_name([alone], estimate.index).iloc[0], shuffled, n,
