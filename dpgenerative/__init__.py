@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dpgenerative._version import __version__
 
 if TYPE_CHECKING:  # for type checkers
+    from dpgenerative.fitting.clipping import Sparsified as Sparsified
     from dpgenerative.fitting.options import BatchTerm as BatchTerm
     from dpgenerative.fitting.options import Optimizer as Optimizer
-    from dpgenerative.fitting.options import Sparsified as Sparsified
     from dpgenerative.fitting.recipe import ModelRecipe as ModelRecipe
     from dpgenerative.local import ImagePixelizer as ImagePixelizer
     from dpgenerative.local import LaplaceRandomizer as LaplaceRandomizer
@@ -49,7 +49,8 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.tables.sequences import NoReturnAfter as NoReturnAfter
 
 _NAMES = {
-    "fitting.options": ["BatchTerm", "Optimizer", "Sparsified"],
+    "fitting.clipping": ["Sparsified"],
+    "fitting.options": ["BatchTerm", "Optimizer"],
     "fitting.recipe": ["ModelRecipe"],
     "local": ["ImagePixelizer", "LaplaceRandomizer", "VAEPerturber"],
     "meta.pipeline": ["sample_from"],

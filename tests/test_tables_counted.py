@@ -32,7 +32,7 @@ from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.tables import TABLES, Comparison
-from dpgenerative.synthesizers.vae import MOST_PAIRS
+from dpgenerative.synthesizers.latents import TUNING
 from tests.test_flow import (
     all_codes,
     cell_probabilities,
@@ -145,11 +145,11 @@ def test_an_autoencoder_chooses_among_more_pairs(monkeypatch):
         return choose(self, wanted, among)
 
     monkeypatch.setattr(Comparison, "choose", noted)
-    bits = np.random.default_rng(0).integers(0, 2, (500, MOST_PAIRS + 1)) > 0
+    bits = np.random.default_rng(0).integers(0, 2, (500, TUNING.pairs + 1)) > 0
     for kind in (DPHFlowSynthesizer, DPVAESynthesizer):
         synthesizer = kind(n_steps=1).set_params(architecture__table_budget=0.3)
         synthesizer.fit(pd.DataFrame(bits).add_prefix("b"))
-    assert numbers == [MOST_TABLES + MOST_LARGER, MOST_PAIRS + MOST_LARGER]
+    assert numbers == [MOST_TABLES + MOST_LARGER, TUNING.pairs + MOST_LARGER]
 
 
 def test_tables_with_cuts_are_compared_as_one_table_is_counted(monkeypatch):

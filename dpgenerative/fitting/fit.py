@@ -20,9 +20,10 @@ from itertools import chain
 from typing import Any
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.clipping import clipper_of
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.loop import Keeper, tensors_of, train
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.recipe import FitSize, ModelRecipe, resolved
 from dpgenerative.fitting.threads import idle_threads
 from dpgenerative.privacy.noise import Mechanisms
@@ -311,12 +312,13 @@ class PrivateFit:
             bound = self.recipe.clipping_norm(model, self.scale(plan.n_rows))
         elif bound is None:
             bound = float(norm)
+        term = BatchTerm.of(self.parameters.divergence)
         return PrivateGradient(
-            self._clipper(bound, plan),
+            clipper_of(self.parameters.clipping, term, bound, plan.batch_size),
             plan.noise_multiplier,
             plan.batch_size,
             int(self.parameters.n_partitions),
-            BatchTerm.of(self.parameters.divergence).aggregation,
+            term.aggregation,
             capacity(plan.batch_size),
             self.recipe.batch_term_module,
         )
@@ -327,17 +329,6 @@ class PrivateFit:
     def _batch_term(self, model: Any) -> Divergence | None:
         recipe = self.recipe
         return recipe.batch_term(model, self.streams) if recipe.has_batch_term else None
-
-    def _clipper(self, bound: float, plan: PrivacyPlan) -> Clipper:
-        parameters = self.parameters
-        group = BatchTerm.of(parameters.divergence).max_grad_norm
-        if group is None:
-            group = bound * 16 / (20 * plan.batch_size)
-        stated = parameters.clipping
-        strategy = "sparsified" if isinstance(stated, Sparsified) else stated
-        thinned = Sparsified.of(stated)
-        is_ranked = thinned.threshold == "ranked"
-        return Clipper(strategy, bound, thinned.share, float(group), is_ranked)
 
     def _optimizer(self, n_rows: int, has_public: bool) -> Optimizer:
         """Return the optimizer with the learning rate on private rows."""

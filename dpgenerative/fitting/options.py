@@ -135,25 +135,3 @@ class BatchTerm(Options):
         """Return the divergence as a function; a name selects one of `by_name`."""
         chosen = self.divergence
         return by_name[chosen] if isinstance(chosen, str) else chosen
-
-
-@dataclass(frozen=True, repr=False)
-class Sparsified(Options):
-    """The sparsified clipping strategy with its own share of thinned entries.
-
-    Parameters
-    ----------
-    share : float in [0, 1), default=0.5
-        Share s of a gradient's m entries that are thinned.
-    threshold : {"mean", "ranked"}, default="mean"
-        Size below which entries are thinned: the mean over ``m (1 - s)`` entries of the
-        sum of all sizes, or the size of the ``m (1 - s)``-th largest (the paper's).
-    """
-
-    share: float = 0.5
-    threshold: str = "mean"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "share": number(low=0, high=1, closed="left"),
-        "threshold": option("mean", "ranked"),
-    }

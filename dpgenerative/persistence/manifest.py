@@ -44,7 +44,8 @@ from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.stick_breaking import StickBreaking
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.clipping import Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.models import priors
 from dpgenerative.models.embedding import ClassCorrection
 from dpgenerative.models.factors import TableFactor

@@ -17,7 +17,11 @@ from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
 from dpgenerative.persistence.registry import storable
 from dpgenerative.privacy.plan import Release
-from dpgenerative.synthesizers.latents import AutoencoderRecipe, LatentOptions
+from dpgenerative.synthesizers.latents import (
+    OF_ARRAYS,
+    AutoencoderRecipe,
+    LatentOptions,
+)
 
 NETWORKS = ("mlp", "conv", "lstm")
 
@@ -79,13 +83,7 @@ class ArrayVAERecipe(AutoencoderRecipe):
     owner: str = ""
 
     anchored: ClassVar[bool] = False  # type: ignore[misc]
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **AutoencoderRecipe.rules,
-        "beta": lambda scale: 1.0,
-        "latent_dim": lambda scale: 16,
-        "hidden_units": lambda scale: 64,
-        "batch_size": lambda scale: min(1024, max(32, scale.n_rows)),
-    }
+    tuning = OF_ARRAYS
 
     @property
     def is_custom(self) -> bool:
@@ -127,10 +125,10 @@ class ArrayVAERecipe(AutoencoderRecipe):
 class ClassVAERecipe(ArrayVAERecipe):
     """Autoencoder of labelled arrays as a recipe: moments first, gradients if asked."""
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **ArrayVAERecipe.rules,
-        "n_steps": lambda scale: 0,
-    }
+    @property
+    def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
+        """As of all arrays, but without steps."""
+        return {**super().rules, "n_steps": lambda scale: 0}
 
     def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         return {}

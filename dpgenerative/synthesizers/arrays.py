@@ -21,8 +21,9 @@ from dpgenerative.encoding.pixels import (
     pixels_of,
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
+from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.models.priors import Prior
 from dpgenerative.persistence.registry import register
 from dpgenerative.synthesizers.array_recipes import (

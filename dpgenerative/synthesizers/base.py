@@ -15,7 +15,6 @@ from dpgenerative._validation import (
     Check,
     check_delta,
     check_instance,
-    check_option,
     check_parameters,
     count,
     number,
@@ -24,14 +23,14 @@ from dpgenerative._validation import (
     refuse_arguments,
 )
 from dpgenerative.exceptions import HopelessBudgetWarning
+from dpgenerative.fitting.clipping import Sparsified, check_clipping
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import Fitted, finite
 from dpgenerative.fitting.loop import tensors_of
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Options
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.persistence.manifest import write
 from dpgenerative.persistence.rebuild import fill
-from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.report import cautions, outlook
@@ -369,13 +368,7 @@ class Synthesizer(BaseEstimator):
         if self.n_steps != 0 and sum(stated.values()) > 1 - 1e-6:
             rule = "and other shares must leave gradients 1e-6 of the budget or more"
             refuse(self._owner, "marginal_budget", rule, stated)
-        if isinstance(self.clipping, Sparsified):
-            self.clipping.check(self._owner, "clipping")
-        else:
-            options = STRATEGIES, "a Sparsified"
-            check_option(self._owner, "clipping", self.clipping, *options)
-        if self._group("divergence").aggregation != "term-wise":
-            check_option(self._owner, "clipping", self.clipping, ["flat"])
+        check_clipping(self._owner, self.clipping, self._group("divergence"))
         if self.device == "cuda" and not torch.cuda.is_available():
             rule = "needs a CUDA device, and none is here"
             refuse(self._owner, "device", rule, "cuda")

@@ -13,10 +13,11 @@ from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count
 from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.embedding import correct_classes
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.growth import raked_on_new_people
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import (
     MOST_TABLES,
@@ -176,22 +177,10 @@ class FlowRecipe(GroupedRecipe):
         return self.anchored and flow_rules.ordered_only(scale)
 
     def clipping_norm(self, model: HFlow, scale: FitSize) -> float:
-        """Return a norm that grows with rows times epsilon per parameter.
-
-        Clipping moves what is learned from the mean of all gradients towards their
-        median, an error that no number of rows removes; noise grows with the norm.
-        """
-        if scale.epsilon is None:
-            return 1.0
         free = free_coordinates(model)
-        n = sum(
-            int(free[p].sum()) if p in free else p.numel()
-            for p in model.parameters()
-            if p.requires_grad
-        )
-        rows = scale.n_rows * scale.epsilon / n
-        most = TUNING.max_norm * math.sqrt(len(scale.schema))
-        return float(f"{min(most, max(1.0, math.sqrt(2 * rows))):.3g}")
+        learned = (p for p in model.parameters() if p.requires_grad)
+        n = sum(int(free[p].sum()) if p in free else p.numel() for p in learned)
+        return flow_rules.clipping_norm(n, scale)
 
     def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         has_tables = scale.epsilon is not None and len(scale.schema) > 1

@@ -191,6 +191,19 @@ def ordered_only(scale: FitSize) -> bool:
     return can_learn and _has_few_rows(scale)
 
 
+def clipping_norm(n_parameters: int, scale: FitSize) -> float:
+    """Return a norm that grows with rows times epsilon per parameter.
+
+    Clipping moves what is learned from the mean of all gradients towards their median,
+    an error that no number of rows removes; noise grows with the norm.
+    """
+    if scale.epsilon is None:
+        return 1.0
+    norm = math.sqrt(2 * scale.n_rows * scale.epsilon / n_parameters)
+    most = TUNING.max_norm * math.sqrt(len(scale.schema))
+    return float(f"{min(most, max(1.0, norm)):.3g}")
+
+
 def n_steps(scale: FitSize) -> int:
     """Return the number of gradient steps: few or none where rows are few."""
     if ordered_only(scale):

@@ -43,6 +43,64 @@ SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 
 
+@dataclass(frozen=True)
+class LatentTuning:
+    """Numbers of the rules of autoencoders, of tables where no others are stated.
+
+    What decided them is in ``benchmarks/results/trials/autoencoder.rst``. "Rows per
+    column" are rows times epsilon over columns.
+
+    Attributes
+    ----------
+    beta : float
+        Weight of the divergence from the prior: below 1, classifiers learn more from
+        samples, and cells are a little less accurate.
+    n_draws : int
+        Draws from every posterior per step: more take longer and add little.
+    latents, least_latents : int
+        Most and fewest latents: more of them learn noise.
+    hidden_units, few_units : int
+        Width of hidden layers, and where rows per column are few.
+    n_basis, free_basis : int
+        Functions of an ordered column, and without privacy.
+    batch_size : int
+        Largest expected batch, in rows.
+    steps, free_steps : int
+        Most steps, and without privacy.
+    rate, free_rate : float
+        Step size at the start, and without privacy.
+    prior_budget : float
+        Share of the budget for the moments of the latents.
+    marginals : float
+        Largest share of the marginals: of few rows, too, gradients learn something.
+    pairs : int
+        Pairs of columns that are counted at most: latents leave more of them to see
+        than the flow does.
+    """
+
+    beta: float = 0.7
+    n_draws: int = 2
+    latents: int = 16
+    least_latents: int = 4
+    hidden_units: int = 64
+    few_units: int = 16
+    n_basis: int = 8
+    free_basis: int = 64
+    batch_size: int = 2048
+    steps: int = 1000
+    free_steps: int = 2000
+    rate: float = 0.02
+    free_rate: float = 0.003
+    prior_budget: float = 0.05
+    marginals: float = 0.6
+    pairs: int = 20
+
+
+TUNING = LatentTuning()
+OF_ARRAYS = LatentTuning(beta=1.0, n_draws=1, batch_size=1024)
+"""Of arrays, which have no columns to compute more from."""
+
+
 @dataclass(frozen=True, repr=False)
 class LatentOptions(Options):
     """Latents of an autoencoder: their number, their loss, and their distribution.
@@ -104,16 +162,30 @@ class AutoencoderRecipe(GroupedRecipe):
 
     learned: ClassVar[Sequence[str]] = ("latent_distribution",)
     reads_once = True
-    default_draws: ClassVar[int] = 1
-    """Draws of the latents of a row per step, where they are "auto"."""
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **RULES,
-        "prior_budget": lambda scale: 0.05,
-        "n_steps": lambda scale: max(
-            50, min(2000 if scale.epsilon is None else 1000, scale.n_rows // 10)
-        ),
-        "learning_rate": lambda scale: 0.003 if scale.epsilon is None else 0.02,
-    }
+    tuning: ClassVar[LatentTuning] = TUNING
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
+        """From parameters that may be "auto" to rules."""
+        tuning = self.tuning
+
+        def n_steps(scale: FitSize) -> int:
+            most = tuning.free_steps if scale.epsilon is None else tuning.steps
+            return max(50, min(most, scale.n_rows // 10))
+
+        def rate(scale: FitSize) -> float:
+            return tuning.free_rate if scale.epsilon is None else tuning.rate
+
+        return {
+            **RULES,
+            "batch_size": lambda s: min(tuning.batch_size, max(32, s.n_rows)),
+            "n_steps": n_steps,
+            "learning_rate": rate,
+            "beta": lambda _: tuning.beta,
+            "prior_budget": lambda _: tuning.prior_budget,
+            "latent_dim": lambda _: tuning.latents,
+            "hidden_units": lambda _: tuning.hidden_units,
+        }
 
     @property
     def batch_term_module(self) -> str:  # type: ignore[override]
@@ -192,7 +264,7 @@ class AutoencoderRecipe(GroupedRecipe):
     ) -> Objective:
         codes = rows.map(transformer.encode).to(device)
         k, n_draws = model.latent_dim, self.architecture.n_draws
-        n_draws = self.default_draws if n_draws == "auto" else int(n_draws)
+        n_draws = self.tuning.n_draws if n_draws == "auto" else int(n_draws)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             noise = priors.normals(streams.draws, len(rows), n_draws, k)

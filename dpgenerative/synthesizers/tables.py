@@ -17,9 +17,10 @@ from dpgenerative.encoding.grid import computed
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
+from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.domain import Domain, TableDomain
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import linked, notes, reading, writing

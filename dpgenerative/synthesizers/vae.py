@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,9 @@ from dpgenerative._validation import refuse, shown
 from dpgenerative.encoding.increments import increments_of, learned_columns
 from dpgenerative.encoding.stick_breaking import stick_breaks_of
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.fitting.workload import count_tables
 from dpgenerative.models.cells import CellFacts
@@ -33,20 +34,6 @@ from dpgenerative.synthesizers.latents import AutoencoderRecipe
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema, misfits
-
-MOST_MARGINALS = 0.6
-"""Largest share of the marginals: of few rows, too, gradients learn something."""
-MOST_PAIRS = 20
-"""Pairs of columns that are counted at most: latents leave more of them to see than the
-flow does (benchmarks/results/trials/autoencoder.rst)."""
-
-LATENTS = (4, 16)
-"""Fewest and most: the fourth root of rows x epsilon per column, between them."""
-
-
-def _latent_dim(scale: FitSize) -> int:
-    root = scale.rows_per_column**0.25
-    return min(round(max(LATENTS[0], min(root, LATENTS[1]))), 2 * len(scale.schema))
 
 
 def _unfit(name: Hashable, schema: Schema) -> str | None:
@@ -76,19 +63,30 @@ class VAERecipe(AutoencoderRecipe):
 
     conditional: Hashable = "auto"
 
-    default_draws: ClassVar[int] = 2
     learned = (*AutoencoderRecipe.learned, "factors", "counted")
 
     @property
     def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
         """From parameters that may be "auto" to rules."""
+        tuning = self.tuning
+
+        def latent_dim(scale: FitSize) -> int:
+            root = min(scale.rows_per_column**0.25, tuning.latents)
+            return min(round(max(tuning.least_latents, root)), 2 * len(scale.schema))
+
+        def hidden_units(scale: FitSize) -> int:
+            has_few = scale.rows_per_column <= FEW
+            return tuning.few_units if has_few else tuning.hidden_units
+
+        def n_basis(scale: FitSize) -> int:
+            return tuning.free_basis if scale.epsilon is None else tuning.n_basis
+
         return {
-            **AutoencoderRecipe.rules,
+            **super().rules,
             "marginal_budget": self._marginal_budget,
-            "beta": lambda scale: 0.7,
-            "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
-            "latent_dim": _latent_dim,
-            "hidden_units": lambda scale: 16 if scale.rows_per_column <= FEW else 64,
+            "latent_dim": latent_dim,
+            "hidden_units": hidden_units,
+            "n_basis": n_basis,
         }
 
     def _table_budget(self, scale: FitSize) -> float:
@@ -97,7 +95,7 @@ class VAERecipe(AutoencoderRecipe):
 
     def _marginal_budget(self, scale: FitSize) -> float:
         others = self._table_budget(scale) + sum(super().releases(scale, 1.0).values())
-        share = min(MOST_MARGINALS, flow_rules.share_by_rows(scale))
+        share = min(self.tuning.marginals, flow_rules.share_by_rows(scale))
         return share * max(0.0, 1 - others)
 
     def check_schema(self, owner: str, schema: Schema) -> None:
@@ -156,7 +154,7 @@ class VAERecipe(AutoencoderRecipe):
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             count_tables(
                 model, transformer, rows, plan, mechanisms, streams.rows,
-                most_pairs=MOST_PAIRS,
+                most_pairs=self.tuning.pairs,
             )  # fmt: skip
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> VAE:

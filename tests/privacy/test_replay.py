@@ -50,7 +50,7 @@ from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import PrivateGradient, trainable
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.vae import MOST_PAIRS
+from dpgenerative.synthesizers.latents import TUNING
 from dpgenerative.tables import rows
 from dpgenerative.tables.private import opened
 from tests.fits import few_rows_to_rake, shared
@@ -886,7 +886,7 @@ def test_tables_are_counted_where_they_are_replayed(name):
     assert synthesizer._model.factors
     tables, cuts = choices_in(tape)
     d = len(synthesizer._transformer.names)
-    most_pairs = MOST_PAIRS if "vae" in name else MOST_TABLES
+    most_pairs = TUNING.pairs if "vae" in name else MOST_TABLES
     assert tables == min(d, most_pairs) + min(d, MOST_LARGER)
     assert cuts >= 2  # a column or more of both tables that are cut
 
