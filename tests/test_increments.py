@@ -421,3 +421,20 @@ def test_absent_missing_increments_are_no_missing_values(stated):
     assert [column.nullable for column in flow.schema_.columns] == [False, False]
     with pytest.raises(ValueError, match="has no missing values"):
         flow.sample(5, given={"b": None})
+
+
+def test_a_frequent_value_below_the_one_given_is_as_likely_as_in_samples():
+    rng = np.random.default_rng(0)
+    low, added = rng.gamma(2, 10, 3000), rng.gamma(2, 5, 3000)
+    low[rng.random(3000) < 0.5] = 0
+    rows = pd.DataFrame({"low": low, "high": low + added})
+    columns = [Column(name, "continuous", lower=0, upper=400) for name in rows]
+    schema = Schema(columns, [LessEqual("low", "high")])
+    flow = DPHFlowSynthesizer(None, schema=schema, n_steps=0, random_state=0).fit(rows)
+    drawn = flow.sample(100_000, random_state=0)
+    near = drawn[drawn["high"].between(18, 22)]
+    part = pd.DataFrame({"high": [20.0] * 150})
+    whole = flow.sample(given=part, max_tries=2000, random_state=0)
+    share = (near["low"] == 0).mean()
+    assert 0.2 < share < 0.4
+    assert abs((whole["low"] == 0).mean() - share) < 0.15

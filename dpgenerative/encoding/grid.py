@@ -298,7 +298,7 @@ def usual_years(column: Column) -> list[float]:
 def has_values_between(column: Column, dtype: Any, ends: np.ndarray) -> np.ndarray:
     """Return between which of the ends sought a column of this dtype has values."""
     info = limits(dtype)
-    possible = (ends[1:] > float(info.min)) & (ends[:-1] < float(info.max))
+    possible = (ends[1:] > float(info.min)) & (ends[:-1] <= float(info.max))
     if column.step is not None:
         first = _first_step(ends, column.step)
         possible &= first[:-1] < first[1:]

@@ -320,7 +320,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
         own = {"epsilon", "delta", "noise", "noise_multiplier"}
-        if reserved := sorted(n for n in names if n.rpartition("__")[2] in own):
+        own |= {f"synthesizer__{name}" for name in own}
+        if reserved := sorted(own & names):
             rule = f"cannot have {reserved}: the search sets them"
             refuse(type(self).__name__, "param_distributions", rule, given)
         if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):

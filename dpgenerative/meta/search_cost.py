@@ -1,6 +1,7 @@
 """Privacy cost of a plain search: what all its fits spent together."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,11 +155,11 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         )
     fits, open_parts = [], []
     for params in candidates:
-        candidate = clone(search.estimator).set_params(**params)
+        candidate = _candidate(search, params)
         fits += _cost(candidate) * per_row
         open_parts += _not_private(candidate)
     if refitted:
-        refit = _cost(clone(search.estimator).set_params(**search.best_params_))
+        refit = _cost(_candidate(search, search.best_params_))
         if refit != _cost(search.best_estimator_):
             raise ValueError(
                 "search_privacy: the search's estimator, or its best one, has been "
@@ -171,6 +172,12 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         epsilon, failure, tuple(fits), len(candidates), n_folds, per_row,
         refitted, _notes(cv, list(dict.fromkeys(open_parts))),
     )  # fmt: skip
+
+
+def _candidate(search: Any, params: Mapping[str, Any]) -> Any:
+    """Return a candidate as the search has made it, of clones of what was listed."""
+    cloned = {name: clone(value, safe=False) for name, value in params.items()}
+    return clone(search.estimator).set_params(**cloned)
 
 
 def _cost(estimator: Any) -> list[tuple[float, float]]:
@@ -187,7 +194,8 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
         estimator = estimator.synthesizer or DPHFlowSynthesizer()
     if isinstance(estimator, Synthesizer):
-        if session.key_of(getattr(estimator, "schema", None)) is not None:
+        has_key = session.key_of(getattr(estimator, "schema", None)) is not None
+        if has_key or estimator.max_rows_per_unit != 1:
             raise TypeError(
                 "search_privacy counts for a row, and a person of several rows may be "
                 "in all folds. Search inside an open PrivacyBudget: it counts all fits."

@@ -247,7 +247,7 @@ def _effects(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     stds = table[table["analysis"] == "standard deviation"]
     stds = dict(zip(stds["about"].str[0], stds["real"], strict=True))
     change = table["synthetic"] - table["real"]
-    scaled = change.abs() / table["about"].str[0].map(stds)
+    scaled = change.abs() / table["about"].str[0].map(stds.get)
     of = {name: table["analysis"] == name for name in ANALYSES}
     dated = of["hours"] | of["weekdays"] | of["months"]
     effects = {

@@ -115,7 +115,7 @@ class PartialRows:
 
         The density is that of what follows from the values given.
         """
-        lows, matched = self._below(codes, positions, rows)
+        lows, matched, is_above = self._below(codes, positions, rows)
         given = self.given_in(rows)
         for name, low in lows.items():
             given[name] = pd.concat([low, given[name]]) if name in given else low
@@ -132,18 +132,21 @@ class PartialRows:
                 within = np.where(codec.atoms[codes[:, j]], 0.0, within)
             within = np.where(fits, within, -np.inf)
             log_density += np.where(chosen, within, 0.0)
-        return frame, inside, log_density
+        return frame, inside & is_above, log_density
 
     def _below(
         self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
-    ) -> tuple[dict[Hashable, pd.Series], dict[int, np.ndarray]]:
+    ) -> tuple[dict[Hashable, pd.Series], dict[int, np.ndarray], np.ndarray]:
         """Return values of columns that follow from those above them.
 
         And by place the rows in which what follows has to match the cells drawn: those
-        of the column below where its value was set, else those of the increment.
+        of the column below where its value was set, else those of the increment. The
+        value below is kept where it is frequent, as no increment of a continuum would
+        lead to it. Last, which of the values set are in bounds.
         """
         lows: dict[Hashable, pd.Series] = {}
         matched: dict[int, np.ndarray] = {}
+        is_above = np.ones(len(rows), dtype=bool)
         built = {each.name for each in self.transformer.built}
         built |= {each.name for each in self.transformer.calendars}
         for each in self.transformer.built:
@@ -158,14 +161,14 @@ class PartialRows:
                 continue
             k = self.transformer.place(low)
             codec = self.transformer.codecs[k]
-            chosen = matched[j] & ~self.given[low][rows]
-            chosen &= (codes[:, k] < codec.n_cells - 1) | (not codec.column.nullable)
+            chosen = matched[j] & ~self.given[low][rows] & ~codec.atoms[codes[:, k]]
             added = self.transformer.codecs[j].decode(codes[:, j], positions[:, j])
             high = self.values[each.name].reindex(rows)
             values, inside = each.below(codec.dtype, high, added)
             lows[low] = values[chosen & inside]
-            matched[j], matched[k] = matched[j] & ~(chosen & inside), chosen
-        return lows, matched
+            matched[j], matched[k] = matched[j] & ~chosen, chosen
+            is_above &= inside | ~chosen
+        return lows, matched, is_above
 
     def given_in(self, rows: np.ndarray) -> dict[Hashable, pd.Series]:
         """Return the values given in some rows, by name and place among them."""
