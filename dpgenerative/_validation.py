@@ -144,9 +144,11 @@ def option(*options: Any) -> Check:
     return partial(check_option, options=options)
 
 
-def check_parameters(
-    owner: str, holder: Any, declared: Mapping[str, Check], group: str = ""
-) -> None:
-    """Check the parameters of an object, or of a group of its, by a table of checks."""
+BUDGET_SHARE = number(low=0, high=1, closed="left", also=["auto"])
+"""The check of the share of a budget that something may get, or nothing of it."""
+
+
+def check_parameters(owner: str, holder: Any, declared: Mapping[str, Check]) -> None:
+    """Check the parameters of an object by a table of checks."""
     for name, check in declared.items():
-        check(owner, f"{group}__{name}" if group else name, getattr(holder, name))
+        check(owner, name, getattr(holder, name))

@@ -3,12 +3,11 @@
 The bounds themselves, and what they guarantee, are in `privacy.clipping`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from dpgenerative._validation import Check, check_option, number, option
-from dpgenerative.fitting.options import BatchTerm, Options
+from dpgenerative._validation import check_option, number, option
+from dpgenerative.fitting.options import BatchTerm, Options, parameter
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.sums import Clipper
 
@@ -26,13 +25,8 @@ class Sparsified(Options):
         sum of all sizes, or the size of the ``m (1 - s)``-th largest (the paper's).
     """
 
-    share: float = 0.5
-    threshold: str = "mean"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "share": number(low=0, high=1, closed="left"),
-        "threshold": option("mean", "ranked"),
-    }
+    share: float = parameter(0.5, number(low=0, high=1, closed="left"))
+    threshold: str = parameter("mean", option("mean", "ranked"))
 
 
 def check_clipping(owner: str, clipping: Any, term: BatchTerm) -> None:

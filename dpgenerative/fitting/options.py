@@ -1,24 +1,28 @@
 """Groups of parameters: frozen objects that searches reach by ``group__name``."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from dpgenerative._validation import Check, check_parameters, number, option
+from dpgenerative._validation import Check, number, option
 from dpgenerative.privacy.steps import AGGREGATIONS
+
+
+def parameter(default: Any, check: Check) -> Any:
+    """Return the field of a parameter, by its default and its check."""
+    return field(default=default, metadata={"check": check})
 
 
 @dataclass(frozen=True, repr=False)
 class Options:
-    """Base of parameter groups: fields are parameters, and `checks` their checks.
+    """Base of parameter groups: fields are parameters, most by `parameter`.
 
     A group is frozen, so that clones share it. With `has_short_form` its first
     parameter stands for the whole group, as the name of an optimizer does.
     """
 
-    checks: ClassVar[Mapping[str, Check]] = {}
     has_short_form: ClassVar[bool] = False
 
     @classmethod
@@ -51,7 +55,9 @@ class Options:
         group : str
             Its parameter that this is.
         """
-        check_parameters(owner, self, self.checks, group)
+        for each in fields(self):
+            if check := each.metadata.get("check"):
+                check(owner, f"{group}__{each.name}", getattr(self, each.name))
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,20 +85,13 @@ class Optimizer(Options):
     >>> plain = Optimizer("sgd", 0.1, averaging=0, momentum=0, schedule="constant")
     """
 
-    name: str = "adam"
-    learning_rate: float | str = "auto"
-    averaging: float = 0.995
-    momentum: float = 0.9
-    schedule: str = "linear"
+    name: str = parameter("adam", option("adam", "adabelief", "sgd"))
+    learning_rate: float | str = parameter("auto", number(low=0, also=["auto"]))
+    averaging: float = parameter(0.995, number(low=0, high=1, closed="left"))
+    momentum: float = parameter(0.9, number(low=0, high=1, closed="left"))
+    schedule: str = parameter("linear", option("linear", "constant"))
 
     has_short_form: ClassVar[bool] = True
-    checks: ClassVar[Mapping[str, Check]] = {
-        "name": option("adam", "adabelief", "sgd"),
-        "learning_rate": number(low=0, also=["auto"]),
-        "averaging": number(low=0, high=1, closed="left"),
-        "momentum": number(low=0, high=1, closed="left"),
-        "schedule": option("linear", "constant"),
-    }
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,16 +119,11 @@ class BatchTerm(Options):
     """
 
     divergence: str | Callable[..., Tensor] | None = None
-    weight: float = 1.0
-    max_grad_norm: float | None = None
-    aggregation: str = "term-wise"
+    weight: float = parameter(1.0, number(low=0, closed="left"))
+    max_grad_norm: float | None = parameter(None, number(low=0, also=[None]))
+    aggregation: str = parameter("term-wise", option(*AGGREGATIONS))
 
     has_short_form: ClassVar[bool] = True
-    checks: ClassVar[Mapping[str, Check]] = {
-        "weight": number(low=0, closed="left"),
-        "max_grad_norm": number(low=0, also=[None]),
-        "aggregation": option(*AGGREGATIONS),
-    }
 
     def function(self, by_name: Mapping[str, Callable[..., Tensor]]) -> Any:
         """Return the divergence as a function; a name selects one of `by_name`."""

@@ -1,11 +1,9 @@
 """Shapes of the models of tables, as groups of parameters."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
-from dpgenerative._validation import Check, dimension, number, option
-from dpgenerative.fitting.options import Options
+from dpgenerative._validation import BUDGET_SHARE, dimension, option
+from dpgenerative.fitting.options import Options, parameter
 from dpgenerative.persistence.registry import storable
 from dpgenerative.synthesizers.latents import LatentOptions
 
@@ -42,29 +40,16 @@ class FlowArchitecture(Options):
         Whether the low-rank linear flow has a bias.
     """
 
-    n_bins: int | str = "auto"
-    n_basis: int | str = "auto"
-    hidden_units: int | str = "auto"
-    anchored: bool = True
-    n_blocks: int = 1
-    linear: str = "none"
-    dequantization: str = "uniform"
-    table_budget: float | str = "auto"
-    rank: int = 1
-    bias: bool = False
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "n_bins": dimension(2, ["auto"]),
-        "n_basis": dimension(1, ["auto"]),
-        "hidden_units": dimension(0, ["auto"]),
-        "anchored": option(True, False),
-        "n_blocks": dimension(),
-        "linear": option("none", "low-rank", "lu"),
-        "dequantization": option("uniform", "variational"),
-        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
-        "rank": dimension(),
-        "bias": option(True, False),
-    }
+    n_bins: int | str = parameter("auto", dimension(2, ["auto"]))
+    n_basis: int | str = parameter("auto", dimension(1, ["auto"]))
+    hidden_units: int | str = parameter("auto", dimension(0, ["auto"]))
+    anchored: bool = parameter(True, option(True, False))
+    n_blocks: int = parameter(1, dimension())
+    linear: str = parameter("none", option("none", "low-rank", "lu"))
+    dequantization: str = parameter("uniform", option("uniform", "variational"))
+    table_budget: float | str = parameter("auto", BUDGET_SHARE)
+    rank: int = parameter(1, dimension())
+    bias: bool = parameter(False, option(True, False))
 
 
 @storable
@@ -85,13 +70,6 @@ class VAEArchitecture(LatentOptions):
         tables of a few columns after training (`fitting.workload`).
     """
 
-    n_bins: int | str = "auto"
-    n_basis: int | str = "auto"
-    table_budget: float | str = "auto"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **LatentOptions.checks,
-        "n_bins": dimension(2, ["auto"]),
-        "n_basis": dimension(1, ["auto"]),
-        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
-    }
+    n_bins: int | str = parameter("auto", dimension(2, ["auto"]))
+    n_basis: int | str = parameter("auto", dimension(1, ["auto"]))
+    table_budget: float | str = parameter("auto", BUDGET_SHARE)

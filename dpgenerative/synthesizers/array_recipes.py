@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from dpgenerative._validation import Check, check_option, number, option
+from dpgenerative._validation import check_option, number, option
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.series import Series
+from dpgenerative.fitting.options import parameter
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
@@ -51,16 +52,9 @@ class ArrayArchitecture(LatentOptions):
     """
 
     networks: str | nets.Architecture = "mlp"
-    widths: Sequence[int] = nets.WIDTHS
-    likelihood: str = "bernoulli"
-    std: float = 0.1
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **LatentOptions.checks,
-        "widths": nets.check_widths,
-        "likelihood": option(*HEADS),
-        "std": number(low=0),
-    }
+    widths: Sequence[int] = parameter(nets.WIDTHS, nets.check_widths)
+    likelihood: str = parameter("bernoulli", option(*HEADS))
+    std: float = parameter(0.1, number(low=0))
 
     def check(self, owner: str, group: str) -> None:
         super().check(owner, group)

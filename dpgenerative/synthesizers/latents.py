@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams, as_seed
 from dpgenerative._validation import (
-    Check,
+    BUDGET_SHARE,
     check_option,
     count,
     dimension,
@@ -20,7 +20,7 @@ from dpgenerative._validation import (
     option,
     refuse,
 )
-from dpgenerative.fitting.options import Options
+from dpgenerative.fitting.options import Options, parameter
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.models import priors
 from dpgenerative.models.cells import RAKING_ROWS
@@ -129,21 +129,12 @@ class LatentOptions(Options):
         covariance.
     """
 
-    latent_dim: int | str = "auto"
-    hidden_units: int | str = "auto"
-    beta: float | str = "auto"
-    n_draws: int | str = "auto"
-    prior_budget: float | str = "auto"
-    latent_distribution: str = "gaussian"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "latent_dim": dimension(1, ["auto"]),
-        "hidden_units": dimension(1, ["auto"]),
-        "beta": number(low=0, closed="left", also=["auto"]),
-        "n_draws": dimension(1, ["auto"]),
-        "prior_budget": number(low=0, high=1, closed="left", also=["auto"]),
-        "latent_distribution": option("gaussian", "mixture"),
-    }
+    latent_dim: int | str = parameter("auto", dimension(1, ["auto"]))
+    hidden_units: int | str = parameter("auto", dimension(1, ["auto"]))
+    beta: float | str = parameter("auto", number(low=0, closed="left", also=["auto"]))
+    n_draws: int | str = parameter("auto", dimension(1, ["auto"]))
+    prior_budget: float | str = parameter("auto", BUDGET_SHARE)
+    latent_distribution: str = parameter("gaussian", option("gaussian", "mixture"))
 
 
 @dataclass(frozen=True)
