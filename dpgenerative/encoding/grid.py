@@ -7,7 +7,6 @@ sought among public ends: signed powers of two for numbers, years for instants.
 import math
 import sys
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from dpgenerative.tables.values import is_missing
 CONTINUOUS_DEPTH = 12
 """Number of halvings of a continuum."""
 LATTICE_DEPTH = 16
-"""Number of halvings of a grid of more than `FINE_GRID` values."""
+"""Number of halvings of a coarse grid (`is_coarse`)."""
 FINE_GRID = 1_100_000
 """Up to this many values every one has a grid cell: codes like -1 and 999999 too."""
 LINEAR_RATIO = 10.0
@@ -107,13 +106,20 @@ def asked_between(column: Column, condition: Any) -> tuple[float, float]:
     return low, high
 
 
+def is_coarse(column: Column) -> bool:
+    """Return whether values of a column with bounds share grid cells."""
+    low, high = ends_of(column)
+    # Beyond 2^52 there are no halves between whole numbers of float64.
+    is_fine = high - low < FINE_GRID and max(-low, high) < 2.0**52
+    return column.step is None or not is_fine
+
+
 def edges_of(column: Column) -> np.ndarray:
     """Return the public edges between which cells are cut."""
     low, high = ends_of(column)
     if column.step is None:
         return _even_edges(column, low, high, CONTINUOUS_DEPTH)
-    # Beyond 2^52 there are no halves between whole numbers of float64.
-    if high - low < FINE_GRID and max(-low, high) < 2.0**52:
+    if not is_coarse(column):
         return np.arange(low, high + 2) - 0.5
     edges = _even_edges(column, low - 0.5, high + 0.5, LATTICE_DEPTH)
     edges[1:-1] = np.floor(edges[1:-1]) + 0.5
@@ -132,35 +138,17 @@ def _even_edges(column: Column, low: float, high: float, depth: int) -> np.ndarr
     return np.unique(edges)
 
 
-def single_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.ndarray:
-    """Return the one number that every interval stands for, NaN if it has more.
-
-    Parameters
-    ----------
-    column : Column
-        With a step.
-    edges : ndarray of shape (n + 1,)
-        Ends of the intervals, halfway between steps.
-    heavy : ndarray of bool of shape (n,)
-        Intervals of several numbers that stand for one of them all the same.
-    """
-    values = (edges[:-1] + edges[1:]) / 2
-    values[np.diff(edges) > 1] = np.nan
-    low, high = ends_of(column)
-    for k in np.flatnonzero(heavy & np.isnan(values)):
-        first = math.ceil(max(edges[k], low))
-        last = math.floor(min(edges[k + 1], high))
-        if column.temporal:
-            values[k] = _roundest_time(column, first, last)
-        else:
-            values[k] = roundest(first, last)
-    return values
+def single_values(column: Column, edges: np.ndarray) -> np.ndarray:
+    """Return the one value that every interval holds, NaN where it holds more."""
+    if column.step is None:
+        return np.full(len(edges) - 1, np.nan)
+    return np.where(np.diff(edges) > 1, np.nan, (edges[:-1] + edges[1:]) / 2)
 
 
 def shared_values(
     edges: np.ndarray, heavy: np.ndarray, counts: np.ndarray, keys: np.ndarray
 ) -> np.ndarray:
-    """Return the number that most rows of an interval of a continuum share, or NaN.
+    """Return the number that most rows of an interval share, NaN without one.
 
     Parameters
     ----------
@@ -177,29 +165,6 @@ def shared_values(
     single = np.full(len(counts), np.nan)
     single[cells[holds]] = shared[holds]
     return single
-
-
-def roundest(low: float, high: float) -> float:
-    """Return the number with the fewest significant digits in [low, high]."""
-    if low <= 0 <= high:
-        return 0.0
-    first, last = Decimal(repr(float(low))), Decimal(repr(float(high)))
-    top = max(abs(first), abs(last)).adjusted()
-    for digits in range(20):
-        unit = Decimal(1).scaleb(top + 1 - digits)
-        candidate = (first / unit).to_integral_value(ROUND_CEILING) * unit
-        if candidate <= last:
-            return float(candidate)
-    return low
-
-
-def _roundest_time(column: Column, first: int, last: int) -> float:
-    """Return the first whole day, hour, minute or second between two counts."""
-    for unit in ("D", "h", "min", "s"):
-        length = max(1, PER_DAY[column.unit] // PER_DAY[unit])
-        if (whole := -(-first // length) * length) <= last:
-            return float(whole)
-    return float(first)
 
 
 # Steps --------------------------------------------------------------------------------

@@ -7,14 +7,15 @@ Formal guarantee: the releases of all columns together are one Gaussian mechanis
 noise multiplier given: a row is counted once in every histogram, so that histograms
 with standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
 number and their standard deviations are fixed before the first count. (Keys - strings
-without known levels, values that many rows of a continuum share - cost a delta besides:
-`noise.threshold_for`.)
+without known levels, values that many rows of a continuum or a coarse grid share - cost
+a delta besides: `noise.threshold_for`.)
 
 A numeric column spends a part of its budget (`shares`) on splitting a grid into its
 cells, and the rest on counting them; weighted least squares combines all counts of a
 tree (`estimates`). What far more rows share than the values beside it gets a cell of
-its own: of a continuum as a released key, of a grid by a count of every value. Large
-intervals are then cut into even pieces, uncounted.
+its own: of a continuum or a coarse grid (of over a million values) as a released key,
+of another grid by a count of every value. Large intervals are then cut into even
+pieces, uncounted.
 """
 
 import math
@@ -65,7 +66,7 @@ MOST_SPIKES = 0.5
 FALSE_SPIKES = 1e-2
 """... and more than noise alone makes of this many values of one row or none."""
 MOST_KEYS = 2**20
-"""Up to this many rows every value of a continuum may be such a key, beyond them those
+"""Up to this many rows every value of such a column may be a key, beyond them those
 of crowded grid cells alone: they are counted in memory, one by one."""
 EMPTY_NOISE = 3.0
 """What nobody states may not occur at all: missing values, and `other` of levels that
@@ -265,13 +266,14 @@ class MarginalRelease:
         return grid.bounds_between(column, self.dtype, lower, upper)
 
     def _intervals(self, entries: Chunks[pd.Series]) -> Codec:
-        column, is_continuum = self.column, self.column.step is None
+        column, is_coarse = self.column, grid.is_coarse(self.column)
         fine = grid.edges_of(column)
         if not self.anchored:
             n_cells, ends = 1 + bool(column.nullable), fine[[0, -1]]
-            masses, single = np.full(n_cells, 1 / n_cells), np.full(1, np.nan)
-            if not is_continuum:
-                single = grid.single_values(column, ends, np.zeros(1, dtype=bool))
+            masses, single = (
+                np.full(n_cells, 1 / n_cells),
+                grid.single_values(column, ends),
+            )
             return IntervalCodec(column, self.dtype, masses, ends, single)
         steps = entries.map(partial(grid.in_steps, self.column))
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
@@ -290,18 +292,17 @@ class MarginalRelease:
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:
-            keys, rows = self._with(share)._shared(fine, steps, parts)
+            keys, rows = self._with(share)._shared(fine, steps, parts, is_coarse)
             rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
-            if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
+            if is_coarse or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
         pieces = cut_evenly(with_slopes(parts, axis), axis, SPLIT_SIZE * size)
         is_noisy = self.n_rows <= FEW_HALVINGS * self.std
         parts = smooth_pieces(parts, pieces, axis) if is_noisy else pieces
         edges = fine[parts.places]
-        if is_continuum:
-            single = grid.shared_values(edges, parts.heavy, parts.counts, keys)
-        else:
-            single = grid.single_values(column, edges, parts.heavy)
+        single = grid.single_values(column, edges)
+        shared = grid.shared_values(edges, parts.heavy, parts.counts, keys)
+        single = np.where(np.isnan(single), shared, single)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
             return self._constant(column, value[0], edges, sole, parts)
         counts, nullable = [*parts.counts, *parts.missing], column.nullable
@@ -333,19 +334,23 @@ class MarginalRelease:
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _shared(
-        self, fine: np.ndarray, steps: Chunks[np.ndarray], parts: Partition
+        self,
+        fine: np.ndarray,
+        steps: Chunks[np.ndarray],
+        parts: Partition,
+        is_coarse: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Release the values that many rows share.
 
         Returns
         -------
         keys : ndarray of shape (2, k)
-            Those of a continuum, and how many rows have them.
+            Those of a continuum or a coarse grid, and how many rows have them.
         rows : ndarray of shape (n_grid,)
             Rows by grid cell, 0 where noise may have made them.
         """
         n_cells, keys = len(fine) - 1, np.empty((2, 0))
-        if self.column.step is None:
+        if is_coarse:
             keys = self._shared_keys(steps, fine[parts.places], parts.heavy)
             rows = np.bincount(grid.cells_between(keys[0], fine), keys[1], n_cells)
             n_empty = self.n_rows
@@ -360,7 +365,7 @@ class MarginalRelease:
     def _shared_keys(
         self, steps: Chunks[np.ndarray], edges: np.ndarray, crowded: np.ndarray
     ) -> np.ndarray:
-        """Release the values of a continuum that many rows share, and their rows."""
+        """Release the values that many rows share, and how many rows have them."""
 
         def count(numbers: np.ndarray) -> dict[Key, int]:
             numbers = numbers[~np.isnan(numbers)] + 0.0  # one zero

@@ -26,7 +26,7 @@ LEAST_CELLS = 8
 """Number of cells reckoned with for every column that may have as many."""
 SPIKE_SHARE = 0.1
 """Part of a numeric column's budget that finds the values many rows share: of a
-continuum always, of a grid..."""
+continuum and of a coarse grid always, of another grid..."""
 SPIKE_CELLS = 2
 """... of more values than this many times n_bins..."""
 SPIKE_ROWS = 1000.0
@@ -50,8 +50,14 @@ def has_open_domain(column: Column) -> bool:
 def has_open_keys(column: Column, anchored: bool = True) -> bool:
     """Return whether fitting a column releases keys by a threshold, paid by delta."""
     if column.numeric:
-        return anchored and column.step is None
+        return anchored and (column.step is None or may_be_coarse(column))
     return column.levels is None
+
+
+def may_be_coarse(column: Column) -> bool:
+    """Return whether values of a grid may share cells, by what is stated of it."""
+    is_open = column.lower is None
+    return column.is_ordered and (is_open or grid.is_coarse(column))
 
 
 def cells_aimed_at(column: Column, n_bins: int) -> int:
@@ -130,6 +136,8 @@ def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
         return SPIKE_SHARE
     if not column.is_ordered or column.lower is None:
         return 0.0
+    if grid.is_coarse(column):
+        return SPIKE_SHARE
     low, high = grid.ends_of(column)
     is_wide = high - low >= SPIKE_CELLS * n_bins
     return SPIKE_SHARE if is_wide and n_rows > SPIKE_ROWS * std else 0.0

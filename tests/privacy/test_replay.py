@@ -267,6 +267,17 @@ CONFIGURATIONS = {
             ]
         )
     },
+    "coarse grids": {
+        "schema": Schema(
+            [
+                Column("city", "categorical", levels=("Oslo", "Rome", "Lima")),
+                Column("income", "continuous", lower=0, upper=1e5, resolution=0.01),
+                Column("age", "integer", lower=0, upper=10**9),
+                Column("visits", "integer", lower=0, upper=10),
+            ]
+        ),
+        "batch_size": 10**6,
+    },
     "rows of a person": {"max_rows_per_unit": 3},
     # At a sampling rate of 1 calibration has a closed form.
     "large model": {"epsilon": 60.0, "batch_size": 10**6},
