@@ -142,8 +142,9 @@ def sample(options: argparse.Namespace) -> None:
             path = options.people, path
         synthesizer.sample_to(path, options.n_samples, seed, given=given)
         return
-    if given or options.people or options.copies < 2:
-        rule = "takes a number of at least 2, and no --given or --people"
+    has_people = options.people or layout_of(synthesizer).people
+    if given or has_people or options.copies < 2:
+        rule = "takes a number of at least 2, no --given, and no model of two tables"
         raise ValueError(f"--copies {rule}.")
     from dpgenerative.inference.copies import copies_to
 
@@ -219,11 +220,15 @@ def check(options: argparse.Namespace) -> None:
     if options.output is not None:
         _check_output(options)
     facts = _facts(options)
-    misfits, n_rows = misfits_of(options.data, facts.schema, facts.csv, facts.without)
-    for each in tabulated(misfits, n_rows).itertuples():
-        examples = ", ".join(map(repr, each.examples))
-        share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
-        _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
+    how = facts.schema, facts.csv, facts.without, options.people is not None
+    misfits: list[Any] = []
+    for path in filter(None, (options.people, options.data)):
+        found, n_rows = misfits_of(path, *how)
+        for each in tabulated(found, n_rows).itertuples():
+            examples = ", ".join(map(repr, each.examples))
+            share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
+            _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
+        misfits += found
     _say("These are values of the rows: not for release." if misfits else "All fits.")
     if options.output is not None:
         with atomic_write(options.output) as file:
@@ -432,6 +437,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("a CSV file for all these entries", required=False),
         _option("data", help="rows, .csv (also .gz, .bz2, .xz) or .parquet"),
         *_CSV,
+        _option("--people", help="people, of whom data holds the rows"),
         _option("--schema", required=True, help="JSON file of public facts"),
     ),
     forecast: (

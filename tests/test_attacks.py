@@ -631,6 +631,10 @@ def test_distances_of_the_reconstruction_attack():
         distance="mixed",
     )
     assert result.auc.value > 0.95
+    with pytest.raises(TypeError, match="must return a DataFrame; got ndarray"):
+        reconstruction_attack(
+            lambda rows: rows.to_numpy(), *frames, n_draws=1, distance="mixed"
+        )
     own = reconstruction_attack(
         reconstruct, members, others, n_draws=1, distance=lambda x, y: x[:, 0]
     )

@@ -1066,3 +1066,26 @@ def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match="is not a Parquet file"):
         stream_table(tmp_path / "data.parquet", SCHEMA).whole()
+
+
+def test_check_of_people_and_their_rows(folder, capsys):
+    people = pd.DataFrame({"id": [1, 2], "born": [1950, 2050]})
+    rows = pd.DataFrame({"id": [1, 1, 2], "cost": [5, -1, 7]})
+    people.to_csv("people.csv", index=False)
+    rows.to_csv("rows.csv", index=False)
+    facts = Schema(
+        [
+            Column("id", "integer", role="unit"),
+            Column("born", "integer", lower=1900, upper=2020, per_unit=True),
+            Column("cost", "integer", lower=0, upper=10),
+        ]
+    )
+    Path("facts.json").write_text(json.dumps(facts.to_dict()), encoding="utf-8")
+    arguments = ["check", "rows.csv", "--people", "people.csv", "--schema"]
+    assert main([*arguments, "facts.json", "-o", "all.csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "born: above the upper bound in 1 rows (50 %), such as 2050",
+        "cost: below the lower bound in 1 rows (33.3 %), such as -1",
+        "These are values of the rows: not for release.",
+    ]
+    assert pd.read_csv("all.csv")["column"].tolist() == ["born", "cost"]

@@ -438,3 +438,22 @@ def test_a_frequent_value_below_the_one_given_is_as_likely_as_in_samples():
     share = (near["low"] == 0).mean()
     assert 0.2 < share < 0.4
     assert abs((whole["low"] == 0).mean() - share) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("upper", "strict", "is_learned"),
+    [(2.5, False, True), (2, False, False), (2, True, True), (1, True, False)],
+)
+def test_an_order_that_bounds_imply_is_not_learned(upper, strict, is_learned):
+    columns = [
+        Column("a", "continuous", lower=0, upper=upper),
+        Column("b", "continuous", lower=2, upper=9),
+    ]
+    rules = increments_of(Schema(columns, [LessEqual("a", "b", strict)]))
+    assert list(rules) == ["b"] * is_learned
+    days = {"lower": "2010-01-01", "resolution": "D"}
+    columns = [
+        Column("a", "datetime", **days, upper="2019-12-31"),
+        Column("b", "datetime", lower="2020-01-01", upper="2021-12-31"),
+    ]
+    assert not increments_of(Schema(columns, [LessEqual("a", "b")]))

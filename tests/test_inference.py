@@ -572,3 +572,11 @@ def test_a_report_on_the_command_line_has_intervals(fitted, tmp_path):
     command = ["report", str(model), "--real", str(real), "-o", str(page), "--quiet"]
     assert main([*command, "--refits", "2"]) == 0
     assert "How far to trust" in page.read_text(encoding="utf-8")
+
+
+def test_keys_have_no_means():
+    rows = table(200).assign(key=np.arange(200))
+    flow = DPHFlowSynthesizer(schema=Schema([Column("key", "integer", role="id")]))
+    flow.set_params(n_steps=2, random_state=0).fit(rows)
+    result = bootstrap(flow, means_and_shares, 2, random_state=0, verbose=0)
+    assert "key" not in result.estimate.index.get_level_values(0)

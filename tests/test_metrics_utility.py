@@ -9,7 +9,12 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+)
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
@@ -819,3 +824,9 @@ def test_times_are_no_target():
     rows["d"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60), "D")
     with pytest.raises(ValueError, match="'d' holds times, which are neither"):
         tstr(rows, rows, rows, "d")
+
+
+def test_classifiers_need_probabilities():
+    rows = pd.DataFrame({"x": np.arange(60.0), "c": ["a", "b"] * 30})
+    with pytest.raises(ValueError, match="need `predict_proba`"):
+        tstr(rows, rows, rows, "c", classifiers={"ridge": RidgeClassifier()})

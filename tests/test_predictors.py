@@ -14,7 +14,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from dpgenerative import (
     Column,
@@ -465,3 +465,40 @@ def test_columns_are_those_of_the_fit():
     model.fit(numbers, signal > 0)
     with pytest.raises(ValueError, match="features"):
         model.predict(numbers[:, 1:])
+
+
+def test_a_learner_of_texts_and_numbers_is_refused():
+    X, signal = table(300)
+    y = pd.Series(np.where(signal > 0, 1, 0), dtype=object)
+    y[signal > 1] = "high"
+    model = SyntheticClassifier(DPHFlowSynthesizer(8.0, **FAST))
+    with pytest.raises(ValueError, match="texts and numbers"):
+        model.fit(X, y)
+
+
+def test_parameters_of_the_default_synthesizer_can_be_set():
+    model = SyntheticClassifier().set_params(synthesizer__epsilon=0.5)
+    assert model.synthesizer.epsilon == 0.5
+    assert SyntheticClassifier().synthesizer is None
+
+
+def test_decision_values_of_pairs_of_classes_are_refused():
+    X, signal = table(300)
+    y = np.digitize(signal, [0, 1, 2])
+    pairs = SVC(decision_function_shape="ovo")
+    flow = DPHFlowSynthesizer(8.0, **FAST)
+    model = SyntheticClassifier(flow, pairs).fit(X[["size"]], y)
+    with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
+        model.decision_function(X[["size"]])
+    model = SyntheticClassifier(flow, SVC()).fit(X[["size"]], y)
+    assert model.decision_function(X[["size"]]).shape == (300, 4)
+
+
+def test_what_is_known_of_rows_is_that_of_the_last_synthesizer():
+    X, signal = table(300)
+    model = SyntheticClassifier(DPHFlowSynthesizer(8.0, **FAST), LogisticRegression())
+    model.fit(X[["size"]], signal > 0)
+    with pytest.raises(ValueError, match="could not convert"):
+        model.fit(X[["size", "kind"]], signal > 0)
+    assert model.n_features_in_ == model.synthesizer_.n_features_in_ == 2
+    assert list(model.feature_names_in_) == ["size", "kind"]

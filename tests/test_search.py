@@ -25,7 +25,7 @@ import pytest
 import torch
 from scipy.stats import randint
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import HuberRegressor, LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
 from dpgenerative import (
@@ -272,7 +272,10 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
         ({"param_distributions": []}, "must be a dict of lists"),
         ({"param_distributions": "n_bins"}, "must be a dict of lists"),
         ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
-        ({"param_distributions": {"a__delta": [1]}}, r"cannot have \['a__delta'\]"),
+        (
+            {"param_distributions": {"synthesizer__delta": [1]}},
+            r"cannot have \['synthesizer__delta'\]",
+        ),
         (
             {"param_distributions": {"noise": ["reproducible"]}},
             "cannot have",
@@ -797,3 +800,14 @@ def test_caches_do_not_tell_how_many_rows_there_were(name, monkeypatch):
         assert fitted.privacy_.plan.n_rows == 200
         states.append(package_state())
     assert states[0] == states[1]
+
+
+def test_an_epsilon_of_the_learner_can_be_searched():
+    model = SyntheticRegressor(flow(), HuberRegressor())
+    grid = {"regressor__epsilon": [1.2, 1.5]}
+
+    def half(fitted, rows, y):
+        return np.full(len(rows), 0.5)
+
+    search = PrivateSearch(model, grid, scoring=half).fit(X, np.asarray(X)[:, 0])
+    assert search.best_params_["regressor__epsilon"] in (1.2, 1.5)

@@ -247,3 +247,22 @@ def test_composition_of_pairs_at_its_ends():
     assert epsilon_of_pairs([(1.0, 1e-5)], 1e-6) == math.inf
     assert epsilon_of_pairs([(math.inf, 1e-5)], 1e-3) == math.inf
     assert epsilon_of_pairs([(0.4, 0.0)] * 2, 1e-12) == pytest.approx(0.8)
+
+
+def test_candidates_that_are_estimators_stay_as_they_were():
+    flow = DPHFlowSynthesizer(8.0, n_steps=2)
+    inner = {"synthesizer": [flow], "synthesizer__epsilon": [0.1]}
+    model, y = SyntheticClassifier(flow, DecisionTreeClassifier()), X[:, 0] > 0
+    search = GridSearchCV(model, [inner, {"synthesizer": [flow]}], cv=2, refit=False)
+    search.fit(X, y)
+    for _ in range(2):
+        assert [epsilon for epsilon, _ in search_privacy(search).fits] == [0.1, 8.0]
+    assert flow.epsilon == 8
+
+
+def test_rows_of_one_person_may_be_in_all_folds():
+    flow = DPHFlowSynthesizer(n_steps=2, max_rows_per_unit=5)
+    grid = {"architecture__n_bins": [8]}
+    search = GridSearchCV(flow, grid, cv=2, refit=False).fit(X)
+    with pytest.raises(TypeError, match="a person of several rows"):
+        search_privacy(search)

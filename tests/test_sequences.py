@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -34,7 +38,9 @@ from dpgenerative import (
     search_privacy,
 )
 from dpgenerative.encoding.codecs import IntervalCodec
-from dpgenerative.encoding.steps import shares_of_places
+from dpgenerative.encoding.increments import increments_of, learned_columns
+from dpgenerative.encoding.shares import has_open_keys
+from dpgenerative.encoding.steps import counted, shares_of_places
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.fitting import growth
 from dpgenerative.inference import bootstrap
@@ -342,9 +348,13 @@ def test_rows_follow_those_of_the_past(fitted):
         (pd.concat([past] * 3), "4 rows or fewer of each"),
         (past.assign(patient=np.nan), "a key in every row"),
         (past.assign(ward="X"), "not among the levels"),
+        (past.assign(born=np.nan), "a missing value given does not fit"),
+        (past.assign(day="late"), "'day'"),
     ):
         with pytest.raises(ValueError, match=match):
             fitted.sample(given=frame)
+    with pytest.raises(ValueError, match="'impute'"):
+        fitted.sample(given=past, impute=True)
 
 
 def test_people_have_as_many_rows_as_are_given(fitted):
@@ -764,7 +774,10 @@ def test_a_person_costs_no_more_than_a_row(fitted):
     alone = forecast(single.schema, 400, 50, **stated).plan
     assert ahead.rows_per_unit == alone.rows_per_unit
     assert ahead.noise_multiplier == pytest.approx(alone.noise_multiplier, rel=0.01)
-    assert ahead.threshold_delta == 0  # of means before, no keys are released
+    sequences = fitted._layout.sequences
+    released = learned_columns(counted(sequences.schema, sequences))
+    # Of means before, no keys are released; increments of times have no bounds.
+    assert [name for name, x in released.items() if has_open_keys(x)] == ["day"]
     ahead = forecast(schema(), 400, max_rows_per_unit=K)
     assert ahead.columns["column"][0] == "born"
     errors = ahead.expected_errors(2, 0, verbose=0)
@@ -1072,3 +1085,42 @@ def test_people_without_a_valid_row_are_drawn_again():
     assert not drawn["kind"].any()
     with pytest.raises(SamplingError, match="satisfy what is given"):
         flow.sample(5, given={"kind": True})
+
+
+@pytest.mark.parametrize("key", [b"a", date(2020, 1, 1), ("a", 1), None], ids=str)
+def test_the_hash_of_a_key_is_the_same_in_all_processes(key):
+    code = "from datetime import date as d; from dpgenerative.tables.sequences import *"
+    key = {None: "7", date(2020, 1, 1): "d(2020, 1, 1)"}.get(key, repr(key))
+    program = f"{code}; from dpgenerative.tables import sequences as s"
+    program = f"{program}; print(s._hashed([{key}])[0])"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in (1, 2)
+    }  # fmt: skip
+    assert len(printed) == 1
+
+
+def test_an_order_that_bounds_imply_changes_nothing():
+    """A visit is learned from the one before, not from the birth."""
+    stated = schema(LessEqual("birthday", "day"))
+    lived = {"lower": "1920-01-01", "upper": "2000-12-31", "resolution": "D"}
+    birthday = Column("birthday", "datetime", per_unit=True, cycles=(), **lived)
+    stated = Schema([*stated.columns, birthday], stated.constraints)
+    frame = table(600).assign(birthday=pd.Timestamp("1970-01-01"))
+    flow = DPHFlowSynthesizer(schema=stated, epsilon=50, **FEW).fit(frame)
+    assert [each.bases for each in flow._transformer.increments] == [
+        ("day (row before)",)
+    ]
+    drawn = flow.sample(600, random_state=0)
+    assert abs(drawn["day"].mean() - frame["day"].mean()) < pd.Timedelta("90D")
+    overlapping = Schema(
+        [replace(c, upper="2023-01-01") if c is birthday else c for c in stated],
+        stated.constraints,
+    )
+    rules = increments_of(linked(frame, overlapping).schema)
+    assert {high: rule.low for high, rule in rules.items()} == {
+        "day": "day (row before)"
+    }

@@ -979,3 +979,12 @@ def test_samples_of_few_rows_are_spread_evenly(n, params, is_even):
     flow = DPHFlowSynthesizer(n_steps=2).set_params(**params)
     flow.fit(rows.rename(columns=str))
     assert flow._settings["evenly"] == is_even
+
+
+def test_whole_numbers_that_are_no_different_floats_are_refused():
+    rows = pd.DataFrame({"number": 2**58 + np.arange(100)})
+    bounds = {"lower": 2**58, "upper": 2**58 + 100}
+    flow = DPHFlowSynthesizer(schema=Schema([Column("number", "integer", **bounds)]))
+    with pytest.raises(ValueError, match="Subtract an offset"):
+        flow.fit(rows)
+    assert not hasattr(flow, "privacy_")

@@ -32,8 +32,9 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
     """Return the constraints that hold by increments, by name of the second column.
 
     One per second column, the first that is stated, where a value of the first column's
-    grid plus one of the second's is always on the second's. None closes a circle, and
-    none involves a column that another constraint repairs.
+    grid plus one of the second's is always on the second's. None closes a circle, none
+    involves a column that another constraint repairs, and of none the bounds say that
+    it holds: of a visit after a birth, an increment of decades would blur the visit.
 
     Parameters
     ----------
@@ -53,11 +54,22 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
             and each.high not in rules
             and repaired.isdisjoint(each.columns)
             and _on_one_grid(schema[each.low], schema[each.high])
+            and not _is_certain(each, schema)
             and each.high not in _below(each.low, rules)
         ):
             rules[each.high] = each
     order = sorted(rules, key=lambda name: len(_below(name, rules)))
     return {name: rules[name] for name in order}
+
+
+def _is_certain(rule: LessEqual, schema: Schema) -> bool:
+    """Return whether the stated bounds leave no row that breaks a rule."""
+    low, high = schema[rule.low], schema[rule.high]
+    if low.lower is None or high.lower is None:
+        return False
+    last = scale(low, high) * low.numbers.upper
+    first = high.numbers.lower
+    return last < first if rule.strict else last <= first
 
 
 def _below(name: Hashable, rules: dict[Hashable, LessEqual]) -> list[Hashable]:

@@ -98,6 +98,10 @@ def bootstrap(
     n = DRAWN * synthesizer.privacy_.plan.n_rows if n_rows is None else n_rows
     child = np.random.SeedSequence(seed).spawn(1)[0]
     people = session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
+    is_page = statistic is means_and_shares
+    if is_page:
+        keys = [column.name for column in synthesizer.schema_ if column.is_key]
+        statistic = partial(_without, keys)
     # A copy, since a statistic may change its rows.
     estimate, error = computed(statistic, tuple(map(copy.copy, people)))
     alone = tried(statistic, session.shuffled(synthesizer, people, seed))[0]
@@ -106,7 +110,7 @@ def bootstrap(
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
     tables = [_by_name(each, estimate.index) for each in zip(*results, strict=True)]
     resampled, replicates, errors, shuffled = tables
-    if statistic is means_and_shares:  # a level that a table has lost has no rows
+    if is_page:  # a level that a table has lost has no rows
         is_share = estimate.index.get_level_values(1) == "share"
         resampled, replicates, shuffled = (
             each.mask(each.isna() & is_share, 0.0)
@@ -117,6 +121,11 @@ def bootstrap(
         _by_name([alone], estimate.index).iloc[0], shuffled, n,
         lost_notes(synthesizer, people), session.has_relations(synthesizer),
     )  # fmt: skip
+
+
+def _without(keys: Sequence[Any], rows: pd.DataFrame, *y: Any) -> pd.Series:
+    """Return means and shares of what is no key: keys are made anew."""
+    return means_and_shares(pd.concat([rows.drop(columns=keys), *y], axis=1))
 
 
 def _by_name(results: Sequence[pd.Series], names: pd.Index) -> pd.DataFrame:

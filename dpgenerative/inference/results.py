@@ -47,7 +47,7 @@ class Bootstrap:
     alone_replicates : DataFrame of shape (n_refits, n_results)
         As `replicates`, likewise.
     n_rows : int
-        Rows of every sample.
+        Size of every sample: rows, or people where rows are linked.
     notes : tuple of str
         What the synthesizer has lost, so that no interval shows it.
     is_related : bool
@@ -213,7 +213,8 @@ class Bootstrap:
 
     def __str__(self) -> str:
         lines = [self.summary().to_string(float_format="{:.4g}".format)]
-        head = f"95 % intervals of {len(self.replicates)} refits, {self.n_rows:,} rows"
+        n_refits = len(self.replicates)
+        head = f"95 % intervals of {n_refits} refits, samples of {self.n_rows:,}"
         return "\n".join([head, *lines, *(f"- {each}" for each in self.cautions())])
 
     def plot(self, level: float = 0.95, ax: Axes | None = None) -> Figure:

@@ -89,13 +89,13 @@ class SyntheticPredictor(BaseEstimator):
             if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
                 self.synthesizer_ = synthesizer
                 self.__dict__.pop("learner_", None)  # of another fit
+                self.n_features_in_ = synthesizer.n_features_in_
+                containers.set_feature_names(self, session.layout_of(synthesizer))
         try:
             self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
         except Exception as error:
             error.add_note(SPENT)
             raise
-        self.n_features_in_ = self.synthesizer_.n_features_in_
-        containers.set_feature_names(self, session.layout_of(self.synthesizer_))
         return self
 
     @available_if(learner_has("predict"))
@@ -139,6 +139,13 @@ class SyntheticPredictor(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         return noisy.tagged(containers.table_tags(super().__sklearn_tags__()))
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, of the default synthesizer too where none is stated."""
+        is_nested = any(name.startswith("synthesizer__") for name in params)
+        if is_nested and params.get("synthesizer", self.synthesizer) is None:
+            params["synthesizer"] = DPHFlowSynthesizer()
+        return super().set_params(**params)
 
     # Steps of a fit -------------------------------------------------------------
 

@@ -132,6 +132,13 @@ class SyntheticClassifier(ClassifierMixin, SyntheticPredictor):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the classifier's decision values, of shape (n,) or (n, k)."""
         values = self._asked("decision_function", X)
+        n_learned = len(self.learner_.classes_)
+        if values.ndim == 2 and values.shape[1] != n_learned:
+            raise ValueError(
+                f"{self._owner}: the classifier's decision values are of "
+                f"{values.shape[1]} pairs of classes. State "
+                "decision_function_shape='ovr'."
+            )
         if values.ndim == 1 and len(self.classes_) > 2:
             values = np.column_stack([-values, values])
         return self._by_class(values, -np.inf)
@@ -211,7 +218,13 @@ class SyntheticClassifier(ClassifierMixin, SyntheticPredictor):
         return pd.unique(np.asarray(labels)).tolist()
 
     def _restored(self, targets: pd.Series) -> np.ndarray:
-        values = np.array(targets.tolist())
+        labels = targets.tolist()
+        if len({isinstance(label, str) for label in labels}) > 1:  # as in scikit-learn
+            raise ValueError(
+                f"{self._owner}: labels are texts and numbers, which no array holds "
+                "together. Make all of them texts."
+            )
+        values = np.array(labels)
         dtype = self._target_dtype
         if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
             return values.astype(dtype)

@@ -125,8 +125,17 @@ def _measure(
     if not is_frame:
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
     embed = Embedding(tables)
-    return lambda one, other: embed(one).squares(embed(other))
+
+    def mixed(one: Rows, other: Rows) -> np.ndarray:
+        if not isinstance(other, pd.DataFrame):
+            got = type(other).__name__
+            raise TypeError(f"{owner}: reconstruct must return a DataFrame; got {got}.")
+        return embed(one).squares(embed(other))
+
+    return mixed
 
 
 def _array(rows: Rows) -> np.ndarray:
+    if isinstance(rows, pd.DataFrame):
+        return rows.to_numpy(float, na_value=np.nan)
     return np.asarray(rows, dtype=float).reshape(len(rows), -1)

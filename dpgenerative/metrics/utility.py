@@ -283,7 +283,10 @@ class _Classification:
     least_rows = f"{MIN_CLASS_COUNT} training rows of some class"
     baseline = DummyClassifier(strategy="prior")
     models = staticmethod(default_classifiers)
-    suits = staticmethod(base.is_classifier)
+
+    @staticmethod
+    def suits(model: Any) -> bool:
+        return base.is_classifier(model) and hasattr(model, "predict_proba")
 
     def has_target(self, column: pd.Series) -> np.ndarray:
         return column.notna().to_numpy()
@@ -381,7 +384,8 @@ def _check_models(
             raise ValueError(
                 f"classifiers[{name!r}] is a {type(model).__name__}, which does not "
                 f"suit the task: a {task.name} of target {target.name!r} (dtype "
-                f"{target.dtype}). Pass `task` to choose the other one."
+                f"{target.dtype}). Pass `task` to choose the other one. Classifiers "
+                "need `predict_proba`."
             )
 
 

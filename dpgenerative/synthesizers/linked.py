@@ -19,6 +19,7 @@ from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.synthesizers import reading
 from dpgenerative.synthesizers.conditional import Candidates
+from dpgenerative.synthesizers.partial_rows import require_fit
 from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.containers import TableFormat, select_columns
 from dpgenerative.tables.private import Private
@@ -135,6 +136,10 @@ def _continued(
     if not {*names} <= {*given.columns}:
         refuse(complete.owner, "given", f"must have the columns {names}", given)
     past = select_columns(given, names).reset_index(drop=True)
+    open_levels = estimator._open_levels()
+    for name in names[1:]:
+        column, is_open = estimator.schema_[name], name in open_levels
+        require_fit(complete.owner, column, past[name], is_open)
     if sequences.order is not None:
         past = past.sort_values(sequences.order, kind="stable", ignore_index=True)
     numbers, keys = pd.factorize(past[unit])

@@ -13,7 +13,7 @@ from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.transformer import Built, TableTransformer, with_given
 from dpgenerative.encoding.values import floats
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.schema import Schema, misfits
+from dpgenerative.tables.schema import OFF_STEP, Schema, misfits
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
 from dpgenerative.tables.values import as_python, is_missing
 
@@ -51,7 +51,7 @@ class PartialRows:
             series = frame[name].reset_index(drop=True)
             given = ~series.isna() if impute else pd.Series(True, series.index)
             values = series[given]
-            _require_fit(owner, codec.column, values, name in open_levels)
+            require_fit(owner, codec.column, values, name in open_levels)
             self.values[name] = _converted(owner, codec, values)
             self.given[name] = given.to_numpy()
             if not any(name in place.names for place in transformer.places):
@@ -140,9 +140,9 @@ class PartialRows:
         """Return values of columns that follow from those above them.
 
         And by place the rows in which what follows has to match the cells drawn: those
-        of the column below where its value was set, else those of the increment. The
-        value below is kept where it is frequent, as no increment of a continuum would
-        lead to it. Last, which of the values set are in bounds.
+        of the column below where its value was set, else those of the increment. A
+        frequent value below is not set: no increment of a continuum leads to it. Last,
+        which of the values set are in bounds.
         """
         lows: dict[Hashable, pd.Series] = {}
         matched: dict[int, np.ndarray] = {}
@@ -185,10 +185,15 @@ class PartialRows:
         return frame
 
 
-def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
-    """Raise ValueError for values that fit no row, bounds and open levels aside."""
+def require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
+    """Raise ValueError for values that fit no row.
+
+    Others than the bounds, open levels or the resolution of a continuum allow count as
+    the nearest, or as `other`.
+    """
     column = replace(column, lower=None, upper=None)
-    soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
+    soft = ["not finite", *["not among the levels"] * is_open]
+    soft += [OFF_STEP] * (column.kind == "continuous")
     for _, problem, unfit in misfits(Schema([column]), values.to_frame(column.name)):
         if problem in soft:
             continue

@@ -15,6 +15,7 @@ from dpgenerative._validation import refuse
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.tables.arrow import is_path
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
+from dpgenerative.tables.dtypes import CERTAIN
 from dpgenerative.tables.files import is_csv, stream_table
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, in_memory, require_order, streamed
@@ -27,6 +28,23 @@ def readable(owner: str, data: Any, stated: Schema) -> Any:
     if is_path(type(data)) and is_csv(data):
         data = stream_table(data, stated)
     return streamed(owner, data)
+
+
+def check_precision(owner: str, stated: Schema) -> None:
+    """Raise ValueError for bounds whose whole numbers are one float or few.
+
+    Less an offset, they would. Wider bounds are read as coarsely as floats are.
+    """
+    for column in stated.columns:
+        if column.kind != "integer" or column.lower is None:
+            continue
+        most, width = max(-column.lower, column.upper), column.upper - column.lower
+        if width < CERTAIN < most:
+            raise ValueError(
+                f"{owner}: as floats, the whole numbers from {column.lower:,} to "
+                f"{column.upper:,} of {column.name!r} are not different. Subtract an "
+                "offset, or state them as categorical if they are codes."
+            )
 
 
 def table_of(

@@ -124,6 +124,9 @@ class BaseTableSynthesizer(Synthesizer):
         generator, rng = self._sampling_streams(random_state)
         candidates = self._candidates(generator, rng, max_tries)
         if self._layout.sequences is not None:
+            if impute:
+                rule = "must be False where rows are linked"
+                refuse(f"{self._owner}.sample", "impute", rule, impute)
             frame, given = linked.drawn(self, n_samples, given, candidates, rng), None
         elif isinstance(given, pd.DataFrame):
             frame = candidates.completing(given, impute)
@@ -209,6 +212,7 @@ class BaseTableSynthesizer(Synthesizer):
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
         stated = self._stated()
+        reading.check_precision(self._owner, stated)
         frame, layout = reading.table_of(self._owner, X, y, stated, allow_empty)
         once = isinstance(frame, Rows) and not frame.is_ordered
         if once and not self._recipe.reads_once:

@@ -209,14 +209,21 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
 
 
 def misfits_of(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, without: Sequence[str] = ()
+    path: AnyPath,
+    schema: Schema,
+    form: CsvFormat = PLAIN,
+    without: Sequence[str] = (),
+    is_part: bool = False,
 ) -> tuple[list[Misfits], int]:
     """Return the problems that a schema has with a file, and the number of its rows.
 
     Unlike `Schema.check` of the rows that are read, it knows entries that count as
-    missing because they cannot be read. Rounding is no problem.
+    missing because they cannot be read. Rounding is no problem. A file that is one of
+    two (`is_part`) may lack columns.
     """
     frame = stream_table(path, schema, form, without).whole()
+    if is_part:
+        schema = schema.without({*schema.names} - {*frame.columns})
     as_text = Schema(Column(name, "categorical") for name in frame.columns)
     written = stream_table(path, as_text, form, without).whole()
     problems = []

@@ -13,6 +13,7 @@ key; rows beyond the first `most` in order, and rows without a key, are left out
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -344,8 +345,8 @@ def _steps(
         columns.append(Column(name, "continuous", *bounds, nullable=True))
     columns += now
     constraints: list[Constraint] = list(learned.constraints)
-    if order is not None:
-        constraints.append(LessEqual(BEFORE.format(order), order))
+    if order is not None:  # first: of two rules, the order is learned by this one
+        constraints.insert(0, LessEqual(BEFORE.format(order), order))
     return Schema(columns, constraints)
 
 
@@ -373,13 +374,16 @@ def _persons(series: pd.Series) -> tuple[np.ndarray, Any]:
 
 
 def _hashed(keys: Any) -> np.ndarray:
-    """Return numbers of 64 bits that follow from each key alone: equal for equal ones.
-
-    Python's hash of a number is the same in all processes.
-    """
-    texts = (key if isinstance(key, str) else f"#{hash(key)}" for key in keys)
-    encoded = objects(text.encode(errors="surrogatepass") for text in texts)
+    """Return 64-bit numbers that follow from each key alone: equal for equal ones."""
+    encoded = objects(_text(key).encode(errors="surrogatepass") for key in keys)
     return np.asarray(pd.util.hash_array(encoded, categorize=False))
+
+
+def _text(key: Any) -> str:
+    """Return a text that is the same in all processes, as hashes of numbers are."""
+    if isinstance(key, str):
+        return key
+    return f"#{hash(key)}" if isinstance(key, Number) else f"#{key!r}"
 
 
 def _values_at(series: pd.Series, places: np.ndarray) -> pd.Series:
