@@ -1124,3 +1124,21 @@ def test_an_order_that_bounds_imply_changes_nothing():
     assert {high: rule.low for high, rule in rules.items()} == {
         "day": "day (row before)"
     }
+
+
+def test_hours_of_an_order_are_learned_where_they_are_stated():
+    rng = np.random.default_rng(0)
+    frame = table(600)
+    frame["day"] += pd.to_timedelta(rng.integers(9 * 60, 17 * 60, len(frame)), "min")
+    facts = {**VISIT, "resolution": "min"}
+    outside = []
+    for cycles in (None, ("hour",)):
+        day = Column("day", "datetime", role="order", cycles=cycles, **facts)
+        stated = Schema([day if c.name == "day" else c for c in schema()])
+        flow = DPHFlowSynthesizer(schema=stated, epsilon=50, **FEW).fit(frame)
+        drawn = flow.sample(400, random_state=0)
+        assert drawn.groupby("patient")["day"].is_monotonic_increasing.all()
+        outside.append((~drawn["day"].dt.hour.between(9, 16)).mean())
+        says = any("Hours and weekdays of day" in x for x in flow.privacy_.notes)
+        assert says == (cycles is None)
+    assert outside[1] < 0.1 < 0.5 < outside[0]

@@ -35,6 +35,8 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
     grid plus one of the second's is always on the second's. None closes a circle, none
     involves a column that another constraint repairs, and of none the bounds say that
     it holds: of a visit after a birth, an increment of decades would blur the visit.
+    Where cycles of the second column are stated, these are learned in place of its
+    distance.
 
     Parameters
     ----------
@@ -55,6 +57,7 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
             and repaired.isdisjoint(each.columns)
             and _on_one_grid(schema[each.low], schema[each.high])
             and not _is_certain(each, schema)
+            and not schema[each.high].cycles
             and each.high not in _below(each.low, rules)
         ):
             rules[each.high] = each

@@ -182,7 +182,9 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
         )
 
 
-def lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+def lost_structure(
+    schema: Schema, codecs: Sequence[Codec], increments: Collection[Hashable]
+) -> Iterator[str]:
     """Yield which structure inside columns could not be learned."""
     shared = {c.column.name: _n_sharing(c) for c in codecs}
     if names := [f"{name} ({n} levels)" for name, n in shared.items() if n]:
@@ -191,9 +193,15 @@ def lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "as released, but what they go with was learned for all of a cell at once. "
             "If they lie in groups of another column, state a Determines constraint."
         )
-    timed = [c for c in schema.modelled if c.kind == "datetime"]
-    plain = [c.name for c in timed if PER_DAY[c.unit] > 1 and len(parts_of(c)) == 1]
-    if plain:
+    timed = [c for c in schema.modelled if c.kind == "datetime" and PER_DAY[c.unit] > 1]
+    if apart := [c.name for c in timed if c.name in increments]:
+        yield (
+            f"Hours and weekdays of {listed(apart)} were not learned, but the distance "
+            "from the time before. State which are worth more: "
+            "Column(..., cycles=('hour', 'weekday'))."
+        )
+    whole = [c.name for c in timed if len(parts_of(c)) == 1]
+    if plain := [name for name in whole if name not in increments]:
         yield (
             f"Hours and weekdays of {listed(plain)} were not learned: its values are "
             "spread evenly over each cell, night and day."

@@ -317,7 +317,8 @@ class BaseTableSynthesizer(Synthesizer):
         schema = schema.without(fitted.transformer.given)
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
-        also = notes.lost_structure(schema, codecs)
+        increments = {each.name for each in fitted.transformer.increments}
+        also = notes.lost_structure(schema, codecs, increments)
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain, *also)
 
     @staticmethod

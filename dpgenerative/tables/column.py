@@ -73,7 +73,8 @@ class Column:
 
     cycles : sequence of {"hour", "weekday"}, optional
         Of instants: what repeats, and is learned besides the date. None: hours where
-        the unit is finer than a day, and weekdays where the bounds span two weeks.
+        the unit is finer than a day, and weekdays where the bounds span two weeks; but
+        of the second of two times in an order, its distance from the first.
         Empty: nothing, and nothing is spent on it; so too where a part, such as
         "x (weekday)", would have the name of another column.
 
