@@ -169,7 +169,7 @@ def test_conditions_hold_and_what_is_given_stays():
     assert made["q"].tolist() == [3, 24, 8, 5]
     assert made["p"].tolist()[:2] == [10, 0]
     assert (made[NAMES].sum(axis=1) == 24).all()
-    with pytest.raises(ValueError, match="must leave out derived columns"):
+    with pytest.raises(ValueError, match="the last part of a Composition"):
         fit.sample(given=pd.DataFrame({"s": [1.0]}))
 
 

@@ -457,3 +457,16 @@ def test_an_order_that_bounds_imply_is_not_learned(upper, strict, is_learned):
         Column("b", "datetime", lower="2020-01-01", upper="2021-12-31"),
     ]
     assert not increments_of(Schema(columns, [LessEqual("a", "b")]))
+
+
+def test_partial_rows_with_the_later_of_two_instants():
+    """Only earlier instants are drawn, so that most of them can be the first."""
+    rows = stays(2000)[["admitted", "discharged"]]
+    columns = [Column(name, "datetime", **DATES) for name in rows]
+    schema = Schema(columns, [LessEqual("admitted", "discharged")])
+    flow = DPHFlowSynthesizer(20.0, schema=schema, n_steps=0, random_state=0).fit(rows)
+    assert flow._transformer.calendars
+    part = rows[["discharged"]].iloc[:150]
+    whole = flow.sample(given=part, random_state=0)
+    pd.testing.assert_frame_equal(whole[["discharged"]], part, check_dtype=False)
+    assert abs(days_of(whole).median() - days_of(rows).median()) <= 1

@@ -319,7 +319,10 @@ class Candidates:
         self._require_names(frame.columns)
         derived = [each.name for each in self.schema.derived]
         if computed := [name for name in frame.columns if name in derived]:
-            rule = "must leave out derived columns: give those they are computed from"
+            rule = (
+                "must leave out columns that are computed from others, derived ones and "
+                "the last part of a Composition: give those others"
+            )
             refuse(self.owner, "given", rule, computed)
         table, effective = self._completed(frame, impute)
         n = len(frame)

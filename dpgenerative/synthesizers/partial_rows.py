@@ -8,10 +8,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative.encoding.codecs import Codec
-from dpgenerative.encoding.increments import Increment
+from dpgenerative.encoding.codecs import Codec, IntervalCodec
+from dpgenerative.encoding.increments import Increment, scale
 from dpgenerative.encoding.transformer import Built, TableTransformer, with_given
-from dpgenerative.encoding.values import floats
+from dpgenerative.encoding.values import as_numbers, floats
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import OFF_STEP, Schema, misfits
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
@@ -95,7 +95,31 @@ class PartialRows:
             if codec.column.nullable:
                 allowed[is_open, -1] = False
             shares[j] = logs(allowed)
-        return shares | self._log_shares_of_places(rows)
+        shares |= self._log_shares_of_places(rows)
+        for each in self.transformer.increments:
+            k = self.transformer.place(each.low.name)
+            if each.name in self.values and self.transformer.names[k] == each.low.name:
+                shares[k] = logs(self._in_reach(each, k, rows)) + shares.get(k, 0)
+        return shares
+
+    def _in_reach(self, each: Increment, k: int, rows: np.ndarray) -> np.ndarray:
+        """Return which cells of a column an increment can lead from, to values given.
+
+        Others have candidates of weight 0. All are allowed where none can, and where
+        the column below is given itself.
+        """
+        codec = self.transformer.codecs[k]
+        assert isinstance(codec, IntervalCodec)
+        whole, added = each.whole.column, self.transformer.columns[each.name].column
+        high = as_numbers(whole, self.values[each.name].reindex(rows))[:, None]
+        size = scale(codec.column, whole)  # of a date, a day
+        ends, added = codec.edges * (codec.column.step or 1.0) * size, added.numbers
+        allowed = ends[1:] >= high - added.upper - size
+        allowed &= ends[:-1] <= high - added.lower
+        is_given = self.given[each.low.name][rows, None]
+        allowed |= is_given | ~allowed.any(axis=1, keepdims=True)
+        n_more = codec.n_cells - allowed.shape[1]
+        return np.pad(allowed, [(0, 0), (0, n_more)], constant_values=True)
 
     def _log_shares_of_places(self, rows: np.ndarray) -> dict[int, Tensor]:
         """Return log-densities of the values given in the cells of places."""
