@@ -40,6 +40,8 @@ ANALYSES = (
     "hours", "weekdays", "months", "combinations",
 )  # fmt: skip
 
+REDRAWN = 5
+"""Tables that show what chance alone does: what is furthest off in one varies."""
 Entry = tuple[str, tuple[Any, ...], float, float, float]
 """Analysis, columns (and group or quantile), real and synthetic result, error."""
 Column = tuple[Hashable, np.ndarray, np.ndarray]
@@ -61,7 +63,7 @@ class AnalysisErrors:
         alone explains. Of combinations, it is the share of synthetic rows without a
         real counterpart over the share expected of new real rows.
     redrawn : DataFrame
-        The same of rows redrawn from the real ones.
+        The same of five tables of rows redrawn from the real ones.
     """
 
     table: pd.DataFrame
@@ -107,7 +109,7 @@ def analysis_errors(
     synthetic : DataFrame of shape (n_synthetic, p)
         Same columns, in any order.
     random_state : int, default=0
-        Seed of the rows redrawn.
+        First seed of the rows redrawn.
 
     Returns
     -------
@@ -138,8 +140,10 @@ def analysis_errors(
     """
     synthetic = aligned(real, synthetic)
     warn_if_few({"real": len(real), "synthetic": len(synthetic)})
-    drawn = resampled(real, random_state)
-    return AnalysisErrors(_table(real, synthetic), _table(real, drawn))
+    seeds = range(random_state, random_state + REDRAWN)
+    by_chance = [_table(real, resampled(real, seed)) for seed in seeds]
+    redrawn = pd.concat(by_chance, ignore_index=True)
+    return AnalysisErrors(_table(real, synthetic), redrawn)
 
 
 def _table(real: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
