@@ -281,7 +281,7 @@ def test_conditions(synthesizer):
         synthesizer.sample(3, given={"many": 3})
     with pytest.raises(SamplingError):
         synthesizer.sample(3, given={"total": 1e6}, max_tries=2)
-    with pytest.raises(ValueError, match="leave out columns that are computed"):
+    with pytest.raises(ValueError, match="leave out what is computed"):
         synthesizer.sample(given=table().head(3)[["a", "total"]])
     partial = table().head(20)[["a", "price"]]
     done = synthesizer.sample(given=partial)

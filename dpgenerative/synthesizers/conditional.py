@@ -320,8 +320,8 @@ class Candidates:
         derived = [each.name for each in self.schema.derived]
         if computed := [name for name in frame.columns if name in derived]:
             rule = (
-                "must leave out columns that are computed from others, derived ones and "
-                "the last part of a Composition: give those others"
+                "must leave out what is computed from other columns, as the last part "
+                "of a Composition is: give those others"
             )
             refuse(self.owner, "given", rule, computed)
         table, effective = self._completed(frame, impute)
