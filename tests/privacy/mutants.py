@@ -30,7 +30,7 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.encoding import grid, places
+from dpgenerative.encoding import grid, places, shares
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.shares import SPIKE_SHARE
 from dpgenerative.encoding.stick_breaking import StickBreaking
@@ -1612,13 +1612,27 @@ def heavy_by_exact_counts(patch):
 def shared_by_exact_counts(patch):
     whole = MarginalRelease._shared
 
-    def exact(self, fine, steps, parts):
-        keys, _ = whole(self, fine, steps, parts)
+    def exact(self, fine, steps, parts, is_coarse):
+        keys, _ = whole(self, fine, steps, parts, is_coarse)
         numbers = np.concatenate(list(parts_of(steps)))
         found, _ = np.histogram(numbers[~np.isnan(numbers)], fine)
         return keys, np.where(found > len(numbers) / 100, found, 0)
 
     patch.setattr(MarginalRelease, "_shared", exact)
+
+
+def keys_of_grids_unpaid(patch):
+    patch.setattr(shares, "may_be_coarse", lambda column: False)
+
+
+def keys_of_neighbours(patch):
+    """Let a row of a coarse grid count for its value and the next one."""
+    whole = MarginalRelease._shared_keys
+
+    def doubled(self, steps, edges, crowded):
+        return whole(self, steps.map(lambda x: np.append(x, x + 1)), edges, crowded)
+
+    patch.setattr(MarginalRelease, "_shared_keys", doubled)
 
 
 def shared_values_unpaid(patch):
@@ -2301,6 +2315,16 @@ MUTANTS = (
         "a switch to fewer keys by the true count",
         keys_by_the_true_count,
         test_replay.test_keys_are_chosen_by_the_released_count,
+    ),
+    Mutant(
+        "keys of coarse grids that no delta pays for",
+        keys_of_grids_unpaid,
+        partial(REPLAY, "coarse grids"),
+    ),
+    Mutant(
+        "a row in two keys of a coarse grid",
+        keys_of_neighbours,
+        partial(REPLAY, "coarse grids"),
     ),
     Mutant(
         "learning rate by the true count",

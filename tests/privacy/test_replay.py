@@ -270,7 +270,6 @@ CONFIGURATIONS = {
     "coarse grids": {
         "schema": Schema(
             [
-                Column("city", "categorical", levels=("Oslo", "Rome", "Lima")),
                 Column("income", "continuous", lower=0, upper=1e5, resolution=0.01),
                 Column("age", "integer", lower=0, upper=10**9),
                 Column("visits", "integer", lower=0, upper=10),
@@ -444,7 +443,7 @@ def unrelated():
     [
         "large model", "public", "automatic norm", "tables", "classes", "workload",
         "blocks",
-        "vae mixture", "vae tables", "instants", "groups", "places",
+        "vae mixture", "vae tables", "instants", "groups", "places", "coarse grids",
     ],
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
@@ -538,7 +537,8 @@ def fit_in_two_parts(frame, door, **params):
 
 @pytest.mark.thin(2)
 @pytest.mark.parametrize(
-    "name", ["discovered", "tables", "vae mixture", "instants", "places"]
+    "name",
+    ["discovered", "tables", "vae mixture", "instants", "places", "coarse grids"],
 )
 def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monkeypatch):
     first, second = table(), with_outlier(table())
