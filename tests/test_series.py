@@ -33,7 +33,14 @@ from tests.privacy.oracle import (
 from tests.privacy.test_replay import Recorder, Replayer, dumped
 
 T, C, K = 9, 3, 2
-FACTS = Series.of((T, C), 0.0, 1.0, np.dtype(float), True)
+
+
+def facts_of(size, low, high, dtype, has_density):
+    series = [np.zeros((1, size[1]), dtype)]
+    return Series.stated("owner", series, size, (low, high), has_density)
+
+
+FACTS = facts_of((T, C), 0.0, 1.0, float, True)
 FAST = {"n_steps": 4, "batch_size": 32, "random_state": 0, "image_shape": (T, C)}
 LSTM_OPTIONS = ArrayArchitecture(
     networks="lstm", hidden_units=6, latent_dim=K, likelihood="gaussian"
@@ -172,7 +179,7 @@ def test_the_memory_is_that_of_torch():
 
 @torch.no_grad()
 def test_probabilities_of_all_series_add_up():
-    facts = Series.of((3, 1), 0.0, 1.0, np.dtype(bool), False)
+    facts = facts_of((3, 1), 0.0, 1.0, bool, False)
     networks = recurrent(facts.shape)
     vae = ImageVAE(
         *networks, image_shape=facts.shape, head="bernoulli", std=1.0, two_valued=True,
@@ -197,7 +204,7 @@ def test_probabilities_of_all_series_add_up():
 
 def test_series_come_back_as_they_were_read():
     x = [np.array([[1.0, -3.0]]), np.empty((0, 2)), np.full((9, 2), 7.0)]
-    facts = Series.of((4, 2), -5.0, 5.0, np.dtype(float), True)
+    facts = facts_of((4, 2), -5.0, 5.0, float, True)
     images = facts.read("test", x)
     assert images.values.shape == (3, 1, 4, 3)
     back = facts.restore(images.values)

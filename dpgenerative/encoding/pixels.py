@@ -45,6 +45,32 @@ class Pixels:
     schema: ClassVar[Schema] = Schema([])
     is_named: ClassVar[bool] = False
 
+    @classmethod
+    def stated(
+        cls,
+        owner: str,
+        X: Any,
+        shape: Any,
+        value_range: Any,
+        has_density: bool = False,
+    ) -> Self:
+        """Return what is public about images, stated or read off their array."""
+        check_kind(owner, X)
+        if shape is None:
+            if X.ndim not in (3, 4):
+                refuse(owner, "image_shape", "is needed for arrays that are flat", None)
+            shape = X.shape[1:]
+            if X.ndim == 4 and X.shape[1] > 4 and X.shape[3] in (1, 3, 4):
+                c, h, w = shape
+                warnings.warn(
+                    f"{owner} reads images of shape {shape} as {c} channels of {h} x "
+                    f"{w}. If channels come last, move them: np.moveaxis(X, -1, 1); "
+                    "else state image_shape.",
+                    stacklevel=2,
+                )
+        ends = full_range(value_range, X.dtype)
+        return cls(full_shape(owner, shape), X.shape[1:], *ends, X.dtype, has_density)
+
     @property
     def x_names(self) -> range:
         """Numbers of the pixels, channels included, or of a longest series' entries."""
@@ -164,27 +190,6 @@ def require_alike(owner: str, given: np.dtype[Any], fitted: np.dtype[Any]) -> No
             f"{owner} was fitted to arrays of {fitted}; got {given}. Convert the "
             "arrays, and their range."
         )
-
-
-def pixels_of(
-    owner: str, X: Any, image_shape: Any, value_range: Any, has_density: bool = False
-) -> Pixels:
-    """Return what is public about images, stated or read off their array."""
-    check_kind(owner, X)
-    if image_shape is None:
-        if X.ndim not in (3, 4):
-            refuse(owner, "image_shape", "is needed for arrays that are flat", None)
-        image_shape = X.shape[1:]
-        if X.ndim == 4 and X.shape[1] > 4 and X.shape[3] in (1, 3, 4):
-            c, h, w = image_shape
-            warnings.warn(
-                f"{owner} reads images of shape {image_shape} as {c} channels of {h} x "
-                f"{w}. If channels come last, move them: np.moveaxis(X, -1, 1); else "
-                "state image_shape.",
-                stacklevel=2,
-            )
-    shape, ends = full_shape(owner, image_shape), full_range(value_range, X.dtype)
-    return Pixels(shape, X.shape[1:], *ends, X.dtype, has_density)
 
 
 def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:

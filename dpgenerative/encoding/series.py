@@ -13,7 +13,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpgenerative.encoding.pixels import Images, Pixels, check_kind, require_alike
+from dpgenerative._validation import refuse
+from dpgenerative.encoding.pixels import (
+    Images,
+    Pixels,
+    check_kind,
+    full_range,
+    require_alike,
+)
 
 
 @dataclass(frozen=True)
@@ -24,13 +31,23 @@ class Series(Pixels):
     """
 
     @classmethod
-    def of(
-        cls, size: Sequence[int], low: float, high: float, dtype: Any, has_density: bool
+    def stated(
+        cls,
+        owner: str,
+        X: Any,
+        shape: Any,
+        value_range: Any,
+        has_density: bool = False,
     ) -> Self:
-        """Return the facts about series of at most so many steps."""
-        n_steps, n_channels = map(int, size)
-        shape = 1, n_steps, n_channels + 1
-        return cls(shape, (n_steps, n_channels), low, high, dtype, has_density)
+        """Return the facts about series of at most as many steps as are stated."""
+        dtype = series_dtype(owner, X)
+        low, high = full_range(value_range, dtype)
+        if shape is None or len(shape) != 2:
+            rule = "must be (greatest length, channels) for a list of series"
+            refuse(owner, "image_shape", rule, shape)
+        n_steps, n_channels = map(int, shape)
+        seen = 1, n_steps, n_channels + 1
+        return cls(seen, (n_steps, n_channels), low, high, dtype, has_density)
 
     def read(self, owner: str, X: Any) -> Images:
         """Return series in [0, 1], padded.

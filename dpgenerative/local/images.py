@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource
 from dpgenerative._validation import Check, count, option, refuse
-from dpgenerative.encoding.pixels import check_array, check_range, pixels_of
+from dpgenerative.encoding.pixels import Pixels, check_array, check_range
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
 from dpgenerative.local.mechanisms import laplace_noise, rate_of
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
@@ -128,7 +128,7 @@ class ImagePixelizer(LocalRandomizer):
         """
         self._begin()
         check_range(self._owner, self.value_range)
-        pixels = pixels_of(self._owner, X, self.image_shape, self.value_range)
+        pixels = Pixels.stated(self._owner, X, self.image_shape, self.value_range)
         check_array(self._owner, X, pixels.shape)
         width = pixels.high - pixels.low
         is_whole = pixels.dtype.kind in "biu" and width == round(width) <= FINEST

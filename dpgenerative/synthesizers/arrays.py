@@ -12,15 +12,8 @@ from torch import Tensor
 from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import count, refuse
 from dpgenerative.encoding import classes as labelled
-from dpgenerative.encoding.pixels import (
-    Images,
-    Pixels,
-    check_range,
-    full_range,
-    full_shape,
-    pixels_of,
-)
-from dpgenerative.encoding.series import Series, is_series, series_dtype
+from dpgenerative.encoding.pixels import Images, Pixels, check_range, full_shape
+from dpgenerative.encoding.series import Series, is_series
 from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
 from dpgenerative.fitting.options import BatchTerm, Optimizer
@@ -411,15 +404,8 @@ class DPArrayVAESynthesizer(Synthesizer):
     def _pixels(self, X: Any) -> Pixels:
         """Return the public facts of arrays, or of a list of series."""
         has_density = self._group("architecture").likelihood == "gaussian"
-        if not is_series(X):
-            facts = self.image_shape, self.value_range, has_density
-            return pixels_of(self._owner, X, *facts)
-        dtype = series_dtype(self._owner, X)
-        low, high = full_range(self.value_range, dtype)
-        if self.image_shape is None or len(self.image_shape) != 2:
-            rule = "must be (greatest length, channels) for a list of series"
-            refuse(self._owner, "image_shape", rule, self.image_shape)
-        return Series.of(self.image_shape, low, high, dtype, has_density)
+        read = Series.stated if is_series(X) else Pixels.stated
+        return read(self._owner, X, self.image_shape, self.value_range, has_density)
 
     def _assumed_domain(self) -> ArrayDomain:
         stated = (1, 1) if self.image_shape is None else self.image_shape
