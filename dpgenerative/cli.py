@@ -223,12 +223,12 @@ def check(options: argparse.Namespace) -> None:
     how = facts.schema, facts.csv, facts.without, options.people is not None
     misfits: list[Any] = []
     for path in filter(None, (options.people, options.data)):
-        found, n_rows = misfits_of(path, *how)
-        for each in tabulated(found, n_rows).itertuples():
+        problems, n_rows = misfits_of(path, *how)
+        for each in tabulated(problems, n_rows).itertuples():
             examples = ", ".join(map(repr, each.examples))
             share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
             _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
-        misfits += found
+        misfits += problems
     _say("These are values of the rows: not for release." if misfits else "All fits.")
     if options.output is not None:
         with atomic_write(options.output) as file:

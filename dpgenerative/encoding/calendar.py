@@ -204,7 +204,7 @@ class Calendar:
             ]
             yield self.time, times
 
-    def _range(self, part: Any) -> tuple[float, float]:
+    def _range(self, part: Any) -> tuple[int, int]:
         """Return the counts between which a condition holds, of whole days at bounds.
 
         Instants beyond the bounds are moved to them.
@@ -214,10 +214,11 @@ class Calendar:
         low, high = part if isinstance(part, tuple) else (part, part)
         low = lower if is_missing(low) else max(np.floor(column.count(low)), lower)
         high = upper if is_missing(high) else min(np.floor(column.count(high)), upper)
-        if low <= high:
-            low -= low % per_day if low == lower else 0
-            high += per_day - 1 - high % per_day if high == upper else 0
-        return float(low), float(high)
+        first, last = int(low), int(high)  # beyond 2^53, as floats do not add
+        if first <= last:
+            first -= first % per_day if low == lower else 0
+            last += per_day - 1 - last % per_day if high == upper else 0
+        return first, last
 
 
 def _weekdays(days: np.ndarray) -> np.ndarray:

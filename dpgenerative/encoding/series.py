@@ -46,8 +46,8 @@ class Series(Pixels):
             rule = "must be (greatest length, channels) for a list of series"
             refuse(owner, "image_shape", rule, shape)
         n_steps, n_channels = map(int, shape)
-        seen = 1, n_steps, n_channels + 1
-        return cls(seen, (n_steps, n_channels), low, high, dtype, has_density)
+        image, series = (1, n_steps, n_channels + 1), (n_steps, n_channels)
+        return cls(image, series, low, high, dtype, has_density)
 
     def read(self, owner: str, X: Any) -> Images:
         """Return series in [0, 1], padded.
