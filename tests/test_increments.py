@@ -470,3 +470,20 @@ def test_partial_rows_with_the_later_of_two_instants():
     whole = flow.sample(given=part, random_state=0)
     pd.testing.assert_frame_equal(whole[["discharged"]], part, check_dtype=False)
     assert abs(days_of(whole).median() - days_of(rows).median()) <= 1
+
+
+def test_partial_rows_with_the_last_of_three():
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 100, 2000)
+    second = first + rng.integers(40, 50, 2000)
+    rows = pd.DataFrame(
+        {"a": first, "b": second, "c": second + rng.integers(0, 9, 2000)}
+    )
+    columns = [Column(name, "integer", lower=0, upper=200) for name in rows]
+    schema = Schema(columns, [LessEqual("a", "b"), LessEqual("b", "c")])
+    flow = DPHFlowSynthesizer(20.0, schema=schema, n_steps=0, random_state=0).fit(rows)
+    part = rows[["c"]].iloc[:60]
+    whole = flow.sample(given=part, max_tries=5000, random_state=0)
+    pd.testing.assert_frame_equal(whole[["c"]], part)
+    assert abs((whole["b"] - whole["a"]).mean() - 44.5) < 3
+    assert abs((whole["c"] - whole["b"]).mean() - 4) < 3

@@ -96,9 +96,11 @@ class PartialRows:
                 allowed[is_open, -1] = False
             shares[j] = logs(allowed)
         shares |= self._log_shares_of_places(rows)
+        others = {each.name for each in self.transformer.built}
+        others |= {name for each in self.transformer.places for name in each.names}
         for each in self.transformer.increments:
-            k = self.transformer.place(each.low.name)
-            if each.name in self.values and self.transformer.names[k] == each.low.name:
+            if each.name in self.values and each.low.name not in others:
+                k = self.transformer.place(each.low.name)
                 shares[k] = logs(self._in_reach(each, k, rows)) + shares.get(k, 0)
         return shares
 
