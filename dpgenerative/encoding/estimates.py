@@ -344,6 +344,9 @@ class Partition:
         Counts of intervals before they were brought into line, without bias.
     declines : tuple of slopes.Decline
         What the tails follow.
+    ends : ndarray of shape (2, k)
+        Grid cells of values that are public and often shared (the bounds, 0), and their
+        rows, where they were counted.
     """
 
     places: np.ndarray
@@ -354,6 +357,7 @@ class Partition:
     sole: int = -1
     noisy: np.ndarray = field(default_factory=lambda: np.empty(0))
     declines: tuple[Any, ...] = ()
+    ends: np.ndarray = field(default_factory=lambda: np.empty((2, 0)))
 
     @property
     def is_spike(self) -> np.ndarray:

@@ -49,6 +49,7 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
         First columns that are increments themselves stand before those on top of them.
     """
     rules: dict[Hashable, LessEqual] = {}
+    own = distinct(schema)
     repaired = {name for each in schema.constraints for name in each.repairs}
     for each in schema.constraints:
         if (
@@ -57,12 +58,17 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
             and repaired.isdisjoint(each.columns)
             and _on_one_grid(schema[each.low], schema[each.high])
             and not _is_certain(each, schema)
-            and not schema[each.high].cycles
+            and not _has_cycles(each.high, own)
             and each.high not in _below(each.low, rules)
         ):
             rules[each.high] = each
     order = sorted(rules, key=lambda name: len(_below(name, rules)))
     return {name: rules[name] for name in order}
+
+
+def _has_cycles(name: Hashable, schema: Schema) -> bool:
+    """Return whether a column is learned by its date and cycles that are stated."""
+    return bool(schema[name].cycles) and len(parts_of(schema[name])) > 1
 
 
 def _is_certain(rule: LessEqual, schema: Schema) -> bool:

@@ -37,6 +37,7 @@ from dpgenerative.encoding.shares import (
     POOL_NOISE,
     STRUCTURE_SHARE,
     has_open_domain,
+    is_wide,
     place_releases,
     spike_share,
     split_releases,
@@ -282,7 +283,10 @@ class MarginalRelease:
         first, last = parts.places[[0, -1]]
         if last - first < len(fine) - 1:  # of a grid
             fine = fine[first : last + 1]
-            parts = replace(parts, places=parts.places - first)
+            at = parts.ends[0] - first
+            inside = (at >= 0) & (at < len(fine) - 1)
+            ends = np.array([at, parts.ends[1]])[:, inside]
+            parts = replace(parts, places=parts.places - first, ends=ends)
             bounds = math.ceil(fine[0]), math.floor(fine[-1])
             column = column.bounded(*(grid.in_units(column, end) for end in bounds))
         axis = grid.CellAxis.of(column).to(fine)
@@ -293,9 +297,12 @@ class MarginalRelease:
         keys = np.empty((2, 0))
         if share:
             keys, rows = self._with(share)._shared(fine, steps, parts, is_coarse)
-            rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
-            if is_coarse or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
-                parts = parts.with_spikes(rows)
+        else:
+            at, counted = parts.ends
+            rows = np.bincount(at.astype(np.intp), counted, len(fine) - 1)
+        rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
+        if is_coarse or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
+            parts = parts.with_spikes(rows)
         pieces = cut_evenly(with_slopes(parts, axis), axis, SPLIT_SIZE * size)
         is_noisy = self.n_rows <= FEW_HALVINGS * self.std
         parts = smooth_pieces(parts, pieces, axis) if is_noisy else pieces
@@ -352,6 +359,7 @@ class MarginalRelease:
         n_cells, keys = len(fine) - 1, np.empty((2, 0))
         if is_coarse:
             keys = self._shared_keys(steps, fine[parts.places], parts.heavy)
+            keys = keys[:, (keys[0] >= fine[0]) & (keys[0] <= fine[-1])]
             rows = np.bincount(grid.cells_between(keys[0], fine), keys[1], n_cells)
             n_empty = self.n_rows
         else:
@@ -410,12 +418,43 @@ class MarginalRelease:
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
         cells = [*leaves, missing] if nullable else leaves
-        exact = below.map(lambda x: np.append(np.diff(x[places]), x[-1])[: len(cells)])
+        at = self._ends(fine, places)
+        of, n = np.searchsorted(places, at, side="right") - 1, len(cells)
+
+        def apart(below: np.ndarray) -> np.ndarray:
+            whole, single = np.diff(below[places]), below[at + 1] - below[at]
+            whole = np.append(whole, below[-1])[:n] - np.bincount(of, single, n)
+            return np.append(single, whole)
+
         fair = 1 / (1 - STRUCTURE_SHARE)
-        noisy = self._counted(exact, self.std * math.sqrt(fair))
-        for cell, count in zip(cells, noisy, strict=True):
-            cell.add(count, fair)
-        return self._partition(root, missing, self._least(root, rough), fine)
+        noisy = self._counted(below.map(apart), self.std * math.sqrt(fair))
+        alone, rest = np.split(noisy, [len(at)])
+        counts = rest + np.bincount(of, alone, n)
+        variances = fair * (1 + np.bincount(of, minlength=n))
+        for cell, count, variance in zip(cells, counts, variances, strict=True):
+            cell.add(float(count), float(variance))
+        parts = self._partition(root, missing, self._least(root, rough), fine)
+        least = self.std * math.sqrt(fair) * norm.isf(FALSE_SPIKES / max(len(at), 1))
+        return replace(parts, ends=np.array([at, np.where(alone > least, alone, 0.0)]))
+
+    def _ends(self, fine: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Return grid cells that are counted beside the rest of their intervals.
+
+        They hold what many rows may share, and what clipping makes rows share: stated
+        bounds, and 0. Of wide grids with too few rows to count every value.
+        """
+        column = self.column
+        if column.step is None or not column.is_ordered or grid.is_coarse(column):
+            return np.empty(0, dtype=np.intp)
+        if spike_share(column, self.n_bins, self.n_rows, self.std):
+            return np.empty(0, dtype=np.intp)
+        low, high = grid.ends_of(column)
+        numbers = [0.0] * (low <= 0 <= high) + [low, high] * (not self.is_estimated)
+        if not numbers or not is_wide(column, self.n_bins):
+            return np.empty(0, dtype=np.intp)
+        at = np.unique(grid.cells_between(np.array(numbers), fine))
+        of = np.searchsorted(places, at, side="right") - 1
+        return at[np.diff(places)[of] > 1]
 
     def _least(self, root: Interval, variance: float) -> float:
         """Return the number of rows up to which intervals are not halved."""

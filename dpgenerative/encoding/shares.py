@@ -138,6 +138,11 @@ def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
         return 0.0
     if grid.is_coarse(column):
         return SPIKE_SHARE
+    has_rows = n_rows > SPIKE_ROWS * std
+    return SPIKE_SHARE if has_rows and is_wide(column, n_bins) else 0.0
+
+
+def is_wide(column: Column, n_bins: int) -> bool:
+    """Return whether a grid with bounds has far more values than cells are aimed at."""
     low, high = grid.ends_of(column)
-    is_wide = high - low >= SPIKE_CELLS * n_bins
-    return SPIKE_SHARE if is_wide and n_rows > SPIKE_ROWS * std else 0.0
+    return high - low >= SPIKE_CELLS * n_bins

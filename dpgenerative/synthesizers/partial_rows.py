@@ -152,6 +152,12 @@ class PartialRows:
         for j, chosen in matched.items():
             codec = self.transformer.codecs[j]
             fits = codec.encode(learned[j]) == codes[:, j]
+            if codec.column.numeric:  # values out of bounds have the outermost cells
+                numbers, ends = (
+                    as_numbers(codec.column, learned[j]),
+                    codec.column.numbers,
+                )
+                fits &= ~((numbers < ends.lower) | (numbers > ends.upper))
             within = codec.log_within(learned[j])
             if j in breaks:  # one share is one value, whatever is left
                 within = breaks[j].log_within(codec, learned[j], frame)

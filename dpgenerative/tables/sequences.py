@@ -380,7 +380,10 @@ def _hashed(keys: Any) -> np.ndarray:
 
 
 def _text(key: Any) -> str:
-    """Return a text that is the same in all processes, as hashes of numbers are."""
+    """Return a text that is the same in all processes, as hashes of numbers are.
+
+    Of other objects, where their `repr` is: of bytes, dates and tuples of these.
+    """
     if isinstance(key, str):
         return key
     return f"#{hash(key)}" if isinstance(key, Number) else f"#{key!r}"
