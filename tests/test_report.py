@@ -716,3 +716,23 @@ def base64_texts(page):
     """Return the pictures of a page."""
     pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
     return "".join(base64.b64decode(each).decode() for each in pictures)
+
+
+def test_a_lost_relation_shows_beside_columns_of_many_levels():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=2000)
+    real = pd.DataFrame({"x": x, "y": 0.8 * x + 0.6 * rng.normal(size=2000)})
+    real["zip"] = rng.integers(0, 300, 2000).astype(str)
+    fake = real.assign(y=rng.permutation(real["y"]))
+    for table, grades in ((fake, {"weak"}), (real.sample(frac=1), {"good"})):
+        judged = {each.topic: each for each in report(real, table).findings}
+        worst = judged["worst association"]
+        assert {worst.grade, judged["associations"].grade} == grades
+    assert {*judged} >= {"pairs", "worst association"}
+
+
+def test_a_page_of_unrelated_columns_says_why_pairs_are_not_judged():
+    rng = np.random.default_rng(0)
+    tables = [pd.DataFrame(rng.normal(size=(400, 4)), columns=[*"abcd"]) for _ in "12"]
+    page = words(report(*tables).to_html())
+    assert "the real ones are not related beyond chance" in page

@@ -189,9 +189,9 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
             yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
     if measured.associations is not None and measured.reference_changes is not None:
-        *means, largest = measured.reference_changes
-        yield _judge_associations(measured.associations, *means)
-        yield _judge_worst_association(measured.associations, largest)
+        chance, floor, baseline = measured.reference_changes
+        yield _judge_associations(measured.associations, chance, floor, baseline)
+        yield _judge_worst_association(measured.associations, floor)
     if measured.utility is not None:
         yield from _judge_models(measured.utility, target)
     if measured.attack is not None:
@@ -299,8 +299,14 @@ def _has_relations(measured: Measured) -> bool:
     """
     if measured.reference_changes is None:
         return True
-    floor, baseline, _ = measured.reference_changes
-    return baseline >= floor + _VISIBLE
+    _, floor, baseline = measured.reference_changes
+    return _mean_excess(baseline, floor) >= _VISIBLE
+
+
+def _mean_excess(changes: np.ndarray, floor: np.ndarray) -> float:
+    """Return by how much pairs of columns change more than by chance, on average."""
+    pairs = np.triu_indices(len(changes), 1)
+    return float(np.maximum(changes - CHANCE * floor, 0.0)[pairs].mean())
 
 
 def _way(value: float, floor: float, baseline: float) -> float:
@@ -310,13 +316,16 @@ def _way(value: float, floor: float, baseline: float) -> float:
 
 
 def _judge_associations(
-    change: AssociationDistance, floor: float, baseline: float
+    change: AssociationDistance, chance: float, floor: np.ndarray, baseline: np.ndarray
 ) -> Finding:
     value = mean_change(change)
-    way = _way(value, floor, baseline)
+    unrelated = float(baseline[np.triu_indices(len(baseline), 1)].mean())
+    beyond = _mean_excess(change.difference.abs().to_numpy(), floor)
+    most = _mean_excess(baseline, floor)
+    way = beyond / max(most, _VISIBLE)
     severe = severity(way, LIMITS["associations"])
     start = _DEPENDENCE[grade(severe)]
-    if baseline < floor + _VISIBLE:
+    if most < _VISIBLE:
         start = (
             "On average the real columns are hardly related: there is little to lose"
         )
@@ -324,29 +333,32 @@ def _judge_associations(
         start = "Dependence between columns is lost"
     text = (
         f"{start}: the strength of their associations, from 0 to 1, is off by "
-        f"{value:.3f} on average (chance alone: {floor:.3f}; unrelated columns: "
-        f"{baseline:.3f})."
+        f"{value:.3f} on average (chance alone: {chance:.3f}; unrelated columns: "
+        f"{unrelated:.3f})."
     )
     return Finding(
-        "associations", "change of association, mean of pairs", value, floor, baseline,
-        severe, text, percent=False,
+        "associations", "change of association, mean of pairs", value, chance,
+        unrelated, severe, text, percent=False,
     )  # fmt: skip
 
 
-def _judge_worst_association(change: AssociationDistance, largest: float) -> Finding:
-    worst, topic = change.to_frame().iloc[0], "worst association"
-    value, about = abs(worst["difference"]), worst["columns"]
+def _judge_worst_association(change: AssociationDistance, floor: np.ndarray) -> Finding:
+    excess, topic = change.difference.abs() - CHANCE * floor, "worst association"
+    pairs = np.triu_indices(len(floor), 1)
+    k = excess.to_numpy()[pairs].argmax()
+    i, j = (int(places[k]) for places in pairs)
+    about, chance = (excess.columns[i], excess.columns[j]), float(floor[i, j])
+    real, made = (float(x.iloc[i, j]) for x in (change.real, change.synthetic))
     text = (
-        f"The association that changes most is that of {listed(about)}: "
-        f"{worst['real']:.2f} in the real table, {worst['synthetic']:.2f} in the "
-        f"synthetic one (chance alone changes one by {largest:.2f})."
+        f"The association that changes furthest beyond chance is that of "
+        f"{listed(about)}: {real:.2f} in the real table, {made:.2f} in the synthetic "
+        f"one (chance alone changes it by {chance:.2f})."
     )
-    severe = severity(value - CHANCE * largest, LIMITS[topic])
-    real = change.real.to_numpy()
-    failed = float(real[~np.eye(len(real), dtype=bool)].max())
+    severe = severity(float(excess.iloc[i, j]), LIMITS[topic])
+    what = "change of association, pair furthest beyond chance"
     return Finding(
-        topic, "largest change of association", value, largest, failed, severe, text,
-        percent=False, about=about,
+        topic, what, abs(made - real), chance, real, severe, text, percent=False,
+        about=about,
     )  # fmt: skip
 
 

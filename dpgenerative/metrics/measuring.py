@@ -10,7 +10,7 @@ import pandas as pd
 
 from dpgenerative._progress import watched
 from dpgenerative.metrics import dependence, fidelity
-from dpgenerative.metrics.analyses import AnalysisErrors, analysis_errors
+from dpgenerative.metrics.analyses import REDRAWN, AnalysisErrors, analysis_errors
 from dpgenerative.metrics.attacks import monte_carlo_attack
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
@@ -58,7 +58,7 @@ class Measured:
     pairs: pd.DataFrame | None = None
     synthetic_associations: pd.DataFrame
     associations: dependence.AssociationDistance | None = None
-    reference_changes: tuple[float, float, float] | None = None
+    reference_changes: tuple[float, np.ndarray, np.ndarray] | None = None
     utility: pd.DataFrame | None = None
     attack: AttackResult | None = None
 
@@ -156,19 +156,21 @@ def _distances(
 
 def _reference_changes(
     real: pd.DataFrame, _: pd.DataFrame, random_state: int
-) -> tuple[float, float, float] | None:
-    """Return the mean change of association in a bootstrap, and in permuted columns.
+) -> tuple[float, np.ndarray, np.ndarray] | None:
+    """Return the mean change of association in a bootstrap, and changes of pairs.
 
-    And the largest one in the bootstrap.
+    The largest ones in several bootstraps, and those in permuted columns. Pairs differ:
+    columns of many levels are associated by chance.
     """
     if real.shape[1] < 2:
         return None
     real = real[_some_columns(real, random_state)]
     rng = np.random.default_rng(random_state)
-    floor = dependence.association_distance(real, fidelity.resampled(real, rng))
-    baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
-    largest = float(floor.difference.abs().to_numpy().max())
-    return mean_change(floor), mean_change(baseline), largest
+    others = [fidelity.resampled(real, rng) for _ in range(REDRAWN)]
+    others.append(fidelity.permuted(real, rng))
+    changes = [dependence.association_distance(real, each) for each in others]
+    sizes = [each.difference.abs().to_numpy() for each in changes]
+    return mean_change(changes[0]), np.max(sizes[:-1], axis=0), sizes[-1]
 
 
 def _drawn(frame: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

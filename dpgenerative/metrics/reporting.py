@@ -60,9 +60,9 @@ class Report(Measured):
         random, as in `associations`.
     associations : AssociationDistance or None
         Against the real table.
-    reference_changes : tuple of three floats, or None
-        Mean change of association in a bootstrap of the real table, and in the real
-        columns, each permuted alone; the largest change in the bootstrap.
+    reference_changes : (float, ndarray, ndarray), or None
+        Mean change of association in a bootstrap of the real table; of every pair the
+        largest change in five, and that in the real columns, each permuted alone.
     utility : DataFrame or None
         As `tstr` returns it.
     attack : AttackResult or None

@@ -368,7 +368,7 @@ def _computed(
     kinds = ("integer", "continuous")
     numeric = {c["name"]: c for c in columns if c["kind"] in kinds and "role" not in c}
     heads = {n: entries.numbers_of(frame[n].head(SCREENED), form) for n in numeric}
-    varied = {n: head for n, head in heads.items() if len(np.unique(head)) >= ENOUGH}
+    varied = {n: head for n, head in heads.items() if len(np.unique(head)) > 1}
     names, table = list(varied), np.array(list(varied.values()))
     matches: dict[int, str] = {}
     for j, k in combinations(range(len(names)), 2):
@@ -379,7 +379,9 @@ def _computed(
             is_near = ~(some > 1e-6 * np.abs(values[:ENOUGH])).any(axis=1)
             for i in np.flatnonzero(is_near).tolist():
                 near = np.abs(values - table[i]) <= 1e-6 * np.abs(values)
-                if i not in (j, k, *matches) and near[~np.isnan(values)].all():
+                is_varied = len(np.unique(table[i])) >= ENOUGH
+                is_new = is_varied and i not in (j, k, *matches)
+                if is_new and near[~np.isnan(values)].all():
                     matches[i] = f"`{names[j]}` {sign} `{names[k]}`"
     yield from ((numeric[names[i]], formula) for i, formula in matches.items())
 
