@@ -20,7 +20,12 @@ from dpgenerative import (
     LessEqual,
     Schema,
 )
-from dpgenerative.encoding.increments import Increment, increments_of
+from dpgenerative.encoding.increments import (
+    Increment,
+    distinct,
+    increments_of,
+    learned_columns,
+)
 from dpgenerative.exceptions import SamplingError
 from tests.test_transform import Table, compare_neighbours, fit
 
@@ -487,3 +492,28 @@ def test_partial_rows_with_the_last_of_three():
     pd.testing.assert_frame_equal(whole[["c"]], part)
     assert abs((whole["b"] - whole["a"]).mean() - 44.5) < 3
     assert abs((whole["c"] - whole["b"]).mean() - 4) < 3
+
+
+@pytest.mark.parametrize(
+    ("cycles", "resolution", "is_learned"),
+    [
+        (None, "min", True), ((), "min", True), (("weekday",), "min", False),
+        (("hour",), "D", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("other", ["cost", "discharged (weekday)"])
+def test_cycles_decide_where_they_are_learned(cycles, resolution, is_learned, other):
+    """Also where a part has the name of another column: plan and fit agree."""
+    facts = {**DATES, "resolution": resolution}
+    columns = [
+        Column("admitted", "datetime", cycles=(), **facts),
+        Column("discharged", "datetime", cycles=cycles, **facts),
+        Column(other, "boolean"),
+    ]
+    schema = Schema(columns, [LessEqual("admitted", "discharged")])
+    is_taken = other != "cost" and cycles == ("weekday",)
+    rules = increments_of(schema)
+    assert list(rules) == ["discharged"] * (is_learned or is_taken)
+    assert learned_columns(schema) == learned_columns(distinct(schema))
+    rows = stays(200)[["admitted", "discharged"]].assign(**{other: True})
+    DPHFlowSynthesizer(schema=schema, n_steps=0).fit(rows)

@@ -1099,12 +1099,25 @@ def test_smooth_numbers_have_no_cells_of_one_value():
             assert not codec.atoms.any()
 
 
-def test_in_large_tables_crowded_cells_alone_have_keys(monkeypatch):
-    table = wages(20_000)
-    table.frame.iloc[:8000, 0] = 1 / 3 + 7
+@pytest.mark.parametrize("is_grid", [False, True])
+def test_in_large_tables_crowded_cells_alone_have_keys(is_grid, monkeypatch):
+    table, shared, asked = wages(20_000), 1 / 3 + 7, []
+    if is_grid:
+        shared, column = 70_333, Column("x", "integer", lower=0, upper=10**9)
+        table = one(table.frame.iloc[:, 0].round().astype(int), column)
+    table.frame.iloc[:8000, 0] = shared
     monkeypatch.setattr(marginals, "MOST_KEYS", 19_999)
+    whole = marginals.MarginalRelease._keys
+
+    def seen(self, counts):
+        asked.append(len(opened(counts)))
+        return whole(self, counts)
+
+    monkeypatch.setattr(marginals.MarginalRelease, "_keys", seen)
     codec = fit(table, multiplier=2.0, n_bins=64).codecs[0]
-    assert codec.values[codec.atoms].tolist() == [1 / 3 + 7]
+    assert codec.values[codec.encode(pd.Series([shared]))[0]] == shared
+    assert is_grid or codec.atoms.sum() == 1
+    assert 0 < asked[0] < 1000
 
 
 @steady
@@ -1797,3 +1810,28 @@ def test_noise_beyond_floats_leaves_counts(noise):
         means = smoothed(counts, groups, np.full(4, noise**2), lengths)
         assert means.min() >= 0
         assert means.sum() == pytest.approx(100)
+
+
+@pytest.mark.parametrize("code", [0, 5000, -1])
+def test_what_few_rows_share_at_a_bound_or_at_0_is_exact(code):
+    """Whatever the rows below and above it, and beside much noise."""
+    rng = np.random.default_rng(0)
+    x = rng.lognormal(6, 1, 3000).round().clip(1, 4999)
+    x[:240] = code
+    column = Column("x", "integer", lower=-1, upper=5000)
+    table = one(x.astype(int), column)
+    shares = []
+    for seed in range(5):
+        codec = fit(table, multiplier=20.0, mechanisms=Recorder(seed)).codecs[0]
+        at = codec.encode(pd.Series([code]))[0]
+        assert codec.values[at] == code
+        shares.append(codec.masses[at])
+    assert abs(np.mean(shares) - 0.08) < 0.02
+
+
+def test_nothing_is_alone_at_a_bound_without_rows_there():
+    x = np.random.default_rng(0).integers(100, 4900, 3000)
+    table = one(x, Column("x", "integer", lower=0, upper=5000))
+    codec = fit(table, multiplier=20.0, mechanisms=Recorder(0)).codecs[0]
+    for bound in (0, 5000):
+        assert np.isnan(codec.values[codec.encode(pd.Series([bound]))[0]])

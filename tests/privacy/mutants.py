@@ -1635,6 +1635,22 @@ def keys_of_neighbours(patch):
     patch.setattr(MarginalRelease, "_shared_keys", doubled)
 
 
+def keys_by_exact_counts(patch):
+    whole = MarginalRelease._shared_keys
+
+    def exact(self, steps, edges, crowded):
+        keys, _ = whole(self, steps, edges, crowded)
+        numbers = np.concatenate(list(parts_of(steps)))
+        return np.array([keys, [np.sum(numbers == key) for key in keys]])
+
+    patch.setattr(MarginalRelease, "_shared_keys", exact)
+
+
+def bounds_counted_twice(patch):
+    whole = MarginalRelease._ends
+    patch.setattr(MarginalRelease, "_ends", lambda *args: np.repeat(whole(*args), 2))
+
+
 def shared_values_unpaid(patch):
     whole = MarginalRelease._split
     part = 1 - SPIKE_SHARE
@@ -2320,6 +2336,18 @@ MUTANTS = (
         "keys of coarse grids that no delta pays for",
         keys_of_grids_unpaid,
         partial(REPLAY, "coarse grids"),
+    ),
+    Mutant(
+        "rows of a released key counted exactly",
+        keys_by_exact_counts,
+        partial(
+            test_replay.test_a_row_of_a_shared_value_leaves_no_trace, "coarse grids"
+        ),
+    ),
+    Mutant(
+        "a row at a bound in two cells",
+        bounds_counted_twice,
+        partial(REPLAY, "ends of grids"),
     ),
     Mutant(
         "a row in two keys of a coarse grid",
