@@ -14,8 +14,8 @@ A numeric column spends a part of its budget (`shares`) on splitting a grid into
 cells, and the rest on counting them; weighted least squares combines all counts of a
 tree (`estimates`). What far more rows share than the values beside it gets a cell of
 its own: of a continuum or a coarse grid (of over a million values) as a released key,
-of another grid by a count of every value. Large intervals are then cut into even
-pieces, uncounted.
+of another grid by a count of every value or, of few rows, of the bounds and 0. Large
+intervals are then cut into even pieces, uncounted.
 """
 
 import math
@@ -429,19 +429,21 @@ class MarginalRelease:
         fair = 1 / (1 - STRUCTURE_SHARE)
         noisy = self._counted(below.map(apart), self.std * math.sqrt(fair))
         alone, rest = np.split(noisy, [len(at)])
+        least = self.std * math.sqrt(fair) * norm.isf(FALSE_SPIKES / max(len(at), 1))
+        alone = np.where(alone > least, alone, 0.0)
         counts = rest + np.bincount(of, alone, n)
-        variances = fair * (1 + np.bincount(of, minlength=n))
+        variances = fair * (1 + np.bincount(of, alone > 0, n))
         for cell, count, variance in zip(cells, counts, variances, strict=True):
             cell.add(float(count), float(variance))
         parts = self._partition(root, missing, self._least(root, rough), fine)
-        least = self.std * math.sqrt(fair) * norm.isf(FALSE_SPIKES / max(len(at), 1))
-        return replace(parts, ends=np.array([at, np.where(alone > least, alone, 0.0)]))
+        return replace(parts, ends=np.array([at, alone]))
 
     def _ends(self, fine: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return grid cells that are counted beside the rest of their intervals.
 
         They hold what many rows may share, and what clipping makes rows share: stated
-        bounds, and 0. Of wide grids with too few rows to count every value.
+        bounds, and 0. Of wide grids with too few rows to count every value. A count
+        that does not stand out from its noise is taken for none.
         """
         column = self.column
         if column.step is None or not column.is_ordered or grid.is_coarse(column):
