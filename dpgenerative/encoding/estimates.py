@@ -452,9 +452,13 @@ class Partition:
         shares = np.where(is_spike, spikes / np.maximum(together, UNSEEN), 0.0)
         shares = inside * shares + (whole - inside) * widths / np.maximum(rest, 1)
         heavy = self.heavy[of] | is_spike
+        noisy = self.noisy
+        if len(noisy):
+            others = (noisy[of] - together) * widths / np.maximum(rest, 1)
+            noisy = np.where(is_spike, spikes, others)
         return replace(
             self, places=places, counts=shares, variances=self.variances[of],
-            heavy=heavy, sole=-1,
+            heavy=heavy, sole=-1, noisy=noisy,
         )  # fmt: skip
 
     def cut(self, starts: list[np.ndarray], counts: list[Any]) -> "Partition":

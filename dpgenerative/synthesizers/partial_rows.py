@@ -153,11 +153,10 @@ class PartialRows:
             codec = self.transformer.codecs[j]
             fits = codec.encode(learned[j]) == codes[:, j]
             if codec.column.numeric:  # values out of bounds have the outermost cells
-                numbers, ends = (
-                    as_numbers(codec.column, learned[j]),
-                    codec.column.numbers,
-                )
-                fits &= ~((numbers < ends.lower) | (numbers > ends.upper))
+                step, ends = codec.column.step or 1.0, codec.column.numbers
+                numbers = as_numbers(codec.column, learned[j])
+                room = 1e-6 * np.maximum(step, 1e-3 * np.abs(numbers))
+                fits &= ~((numbers < ends.lower - room) | (numbers > ends.upper + room))
             within = codec.log_within(learned[j])
             if j in breaks:  # one share is one value, whatever is left
                 within = breaks[j].log_within(codec, learned[j], frame)
