@@ -30,12 +30,8 @@ from dpgenerative.encoding.estimates import (
 )
 from dpgenerative.encoding.grid import is_coarse
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import (
-    POOL_NOISE,
-    SPLIT_SIZE,
-    STRUCTURE_SHARE,
-)
-from dpgenerative.encoding.shares import has_open_keys
+from dpgenerative.encoding.marginals import POOL_NOISE, SPLIT_SIZE
+from dpgenerative.encoding.shares import STRUCTURE_SHARE, has_open_keys
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.privacy.noise import Mechanisms
