@@ -29,34 +29,38 @@ from scipy.stats import norm
 
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
-from dpgenerative.encoding.estimates import Partition
+from dpgenerative.encoding.estimates import Interval, Partition
 from dpgenerative.encoding.nesting import pooled_cells
 from dpgenerative.encoding.shares import (
     DOMAIN_SHARE,
     FEW_HALVINGS,
     POOL_NOISE,
+    STRUCTURE_SHARE,
     has_open_domain,
+    place_releases,
     spike_share,
+    split_releases,
 )
 from dpgenerative.encoding.slopes import toward_declines, with_slopes
 from dpgenerative.encoding.smoothing import cut_evenly, smooth_pieces
-from dpgenerative.encoding.tree import (
-    EMPTY_NOISE,
-    FALSE_SPIKES,
-    MARGINALS,
-    SPLIT_SIZE,
-    ColumnRelease,
-)
+from dpgenerative.encoding.tree import EMPTY_NOISE, SPLIT_SIZE, ColumnRelease
 from dpgenerative.privacy.noise import Key, sum_of_counts, threshold_for
+from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
 
+MARGINALS = Release(
+    "marginals", "one-way marginals, open bounds and levels ({noise})", "rows", "some"
+)
+"""Everything that is released here."""
 SPIKE_SIZE = 0.25
 """A value has a cell of its own with more than this many times numbers / n_bins..."""
 MOST_SPIKES = 0.5
 """... unless more values of a grid than this many times n_bins have so many each."""
+FALSE_SPIKES = 1e-2
+"""Number of values of one row or none that noise alone makes stand out."""
 MOST_KEYS = 2**20
 """Up to this many rows every value of such a column may be a key, beyond them those
 of crowded grid cells alone: they are counted in memory, one by one."""
@@ -97,6 +101,12 @@ class MarginalRelease(ColumnRelease):
         while other in levels and str(other).strip("()") == OTHER:
             other = f"({other})"
         return replace(self.column, levels=levels, other=other)
+
+    def _counted(self, exact: Private[np.ndarray], std: float) -> np.ndarray:
+        """Release counts of cells, of which a row is in one."""
+        return self.mechanisms.gaussian(
+            exact, std, release=MARGINALS.name, sensitivity=1.0
+        )
 
     def _keys(self, counts: Private[dict[Key, int]]) -> dict[Key, float]:
         """Release the keys that many rows have, and their counts."""
@@ -311,6 +321,101 @@ class MarginalRelease(ColumnRelease):
 
         shared = self._keys(steps.total(count, sum_of_counts))
         return np.array([[step for _, step in shared], [*shared.values()]], float)
+
+    def _split(
+        self, fine: np.ndarray, steps: Chunks[np.ndarray], has_ends: bool = False
+    ) -> Partition:
+        """Halve a grid where noisy counts are large, then count its intervals.
+
+        Where asked, with `_ends` beside the rest of their intervals. Noise of whole
+        numbers is whole, so counts stay integers.
+        """
+
+        def counted(numbers: np.ndarray) -> np.ndarray:
+            rows = np.sort(numbers[~np.isnan(numbers)])
+            below = np.searchsorted(rows, fine)
+            below[[0, -1]] = 0, len(rows)
+            return np.append(below, len(numbers) - len(rows))
+
+        below = steps.total(counted)
+        n_levels = (len(fine) - 2).bit_length()
+        nullable = bool(self.column.nullable)
+        # Every release that splits cells counts each row once, as that of missing ones
+        # does: by this variance, relative to the whole budget's, all share the part.
+        planned = split_releases if self.column.is_ordered else place_releases
+        n_splits, depth = planned(n_levels, self.n_rows, self.std)
+        rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
+        root = Interval(0, len(fine) - 1, self._n_estimated)
+        missing = Interval(0, 0, 0.0)
+        if nullable:
+            std = self.std * math.sqrt(rough)
+            noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
+            supposed = estimates.project_to_simplex(noisy, self._n_estimated)
+            root.supposed = supposed[0]
+            root.add(noisy[0], rough)
+            missing.add(noisy[1], rough)
+        for _ in range(n_splits):
+            self._grow(root, depth, below, rough)
+
+        ends = self._count(root, missing, below, fine, has_ends)
+        parts = self._partition(root, missing, self._least(root, rough), fine)
+        return replace(parts, ends=ends)
+
+    def _count(
+        self,
+        root: Interval,
+        missing: Interval,
+        below: Private,
+        fine: np.ndarray,
+        has_ends: bool,
+    ) -> np.ndarray:
+        """Add the last counts to intervals; return those of `_ends`, and which."""
+        nullable, leaves = bool(self.column.nullable), root.leaves()
+        places = np.array([leaf.start for leaf in leaves] + [root.stop])
+        cells = [*leaves, missing] if nullable else leaves
+        at = self._ends(fine, places) if has_ends else np.empty(0, dtype=np.intp)
+        of, n = np.searchsorted(places, at, side="right") - 1, len(cells)
+
+        def apart(below: np.ndarray) -> np.ndarray:
+            whole, single = np.diff(below[places]), below[at + 1] - below[at]
+            whole = np.append(whole, below[-1])[:n]
+            np.subtract.at(whole, of, single)
+            return np.append(single, whole)
+
+        fair = 1 / (1 - STRUCTURE_SHARE)
+        noisy = self._counted(below.map(apart), self.std * math.sqrt(fair))
+        alone, rest = np.split(noisy, [len(at)])
+        least = self.std * math.sqrt(fair) * norm.isf(FALSE_SPIKES / max(len(at), 1))
+        alone = np.where(alone > least, alone, 0.0)
+        counts = rest + np.bincount(of, alone, n)
+        variances = fair * (1 + np.bincount(of, alone > 0, n))
+        for cell, count, variance in zip(cells, counts, variances, strict=True):
+            cell.add(float(count), float(variance))
+        return np.array([at, alone])
+
+    def _grow(
+        self, root: Interval, depth: int, below: Private, variance: float
+    ) -> None:
+        """Halve all intervals of many rows up to `depth` times.
+
+        `below` holds the number of rows below every edge of the grid. The intervals are
+        disjoint, so that their parts are counted in one release.
+        """
+        least = self._least(root, variance)
+        chosen = [i for i in root.leaves() if i.width > 1 and i.supposed > least]
+        for interval in chosen:
+            interval.divide(depth)
+        parts = [part for interval in chosen for part in interval.leaves()]
+        if not parts:
+            return
+        starts, stops = np.array([(part.start, part.stop) for part in parts]).T
+        std = self.std * math.sqrt(variance)
+        exact = below.map(lambda counts: counts[stops] - counts[starts])
+        noisy = self._counted(exact, std)
+        for part, count in zip(parts, noisy, strict=True):
+            part.add(count, variance)
+        for interval in chosen:
+            interval.prune(least)
 
 
 def _with_ends(parts: Partition, least: float, n_grid: int) -> Partition:

@@ -1,43 +1,26 @@
-"""Counts of a column in a tree of halvings: how intervals of a grid are released.
+"""Counts of a column in a tree of halvings, and what follows from them.
 
-Formal guarantee: every release here is one of `ColumnRelease._counted`, a histogram of
-cells of which a row is in one at most: of sensitivity 1. Which cells these are follows
-from public facts and from what was released before.
+Nothing is released here, and nothing reads rows: `marginals` counts.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
 from dpgenerative.encoding import estimates, grid
 from dpgenerative.encoding.estimates import Interval, Partition
 from dpgenerative.encoding.nesting import NestingRule
-from dpgenerative.encoding.shares import (
-    STRUCTURE_SHARE,
-    is_wide,
-    place_releases,
-    split_releases,
-)
+from dpgenerative.encoding.shares import is_wide
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Chunks
 
-MARGINALS = Release(
-    "marginals", "one-way marginals, open bounds and levels ({noise})", "rows", "some"
-)
-"""Everything that is released here."""
 SPLIT_SIZE = 1.3
 """A cell may be halved while it holds more than this many times numbers / n_bins, those
 in cells of more than a quarter (`estimates.SPIKE`) left aside..."""
 SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
-FALSE_SPIKES = 1e-2
-"""Number of values of one row or none that noise alone makes stand out."""
 EMPTY_NOISE = 3.0
 """What nobody states may not occur at all: missing values, and `other` of levels that
 were released. With a noisy count below this many standard deviations it has no cell."""
@@ -45,7 +28,7 @@ were released. With a noisy count below this many standard deviations it has no 
 
 @dataclass(frozen=True)
 class ColumnRelease:
-    """What the release of one column's marginal is made of, and its histograms.
+    """What the release of one column's marginal is made of, and what its counts say.
 
     Attributes
     ----------
@@ -99,83 +82,6 @@ class ColumnRelease:
         """Number of rows, estimated from all that was counted so far."""
         return max(1.0, self.total.count)
 
-    def _counted(self, exact: Private[np.ndarray], std: float) -> np.ndarray:
-        """Release counts of cells, of which a row is in one."""
-        return self.mechanisms.gaussian(
-            exact, std, release=MARGINALS.name, sensitivity=1.0
-        )
-
-    def _split(
-        self, fine: np.ndarray, steps: Chunks[np.ndarray], has_ends: bool = False
-    ) -> Partition:
-        """Halve a grid where noisy counts are large, then count its intervals.
-
-        Where asked, with `_ends` beside the rest of their intervals. Noise of whole
-        numbers is whole, so counts stay integers.
-        """
-
-        def counted(numbers: np.ndarray) -> np.ndarray:
-            rows = np.sort(numbers[~np.isnan(numbers)])
-            below = np.searchsorted(rows, fine)
-            below[[0, -1]] = 0, len(rows)
-            return np.append(below, len(numbers) - len(rows))
-
-        below = steps.total(counted)
-        n_levels = (len(fine) - 2).bit_length()
-        nullable = bool(self.column.nullable)
-        # Every release that splits cells counts each row once, as that of missing ones
-        # does: by this variance, relative to the whole budget's, all share the part.
-        planned = split_releases if self.column.is_ordered else place_releases
-        n_splits, depth = planned(n_levels, self.n_rows, self.std)
-        rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
-        root = Interval(0, len(fine) - 1, self._n_estimated)
-        missing = Interval(0, 0, 0.0)
-        if nullable:
-            std = self.std * math.sqrt(rough)
-            noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
-            supposed = estimates.project_to_simplex(noisy, self._n_estimated)
-            root.supposed = supposed[0]
-            root.add(noisy[0], rough)
-            missing.add(noisy[1], rough)
-        for _ in range(n_splits):
-            self._grow(root, depth, below, rough)
-
-        ends = self._count(root, missing, below, fine, has_ends)
-        parts = self._partition(root, missing, self._least(root, rough), fine)
-        return replace(parts, ends=ends)
-
-    def _count(
-        self,
-        root: Interval,
-        missing: Interval,
-        below: Private,
-        fine: np.ndarray,
-        has_ends: bool,
-    ) -> np.ndarray:
-        """Add the last counts to intervals; return those of `_ends`, and which."""
-        nullable, leaves = bool(self.column.nullable), root.leaves()
-        places = np.array([leaf.start for leaf in leaves] + [root.stop])
-        cells = [*leaves, missing] if nullable else leaves
-        at = self._ends(fine, places) if has_ends else np.empty(0, dtype=np.intp)
-        of, n = np.searchsorted(places, at, side="right") - 1, len(cells)
-
-        def apart(below: np.ndarray) -> np.ndarray:
-            whole, single = np.diff(below[places]), below[at + 1] - below[at]
-            whole = np.append(whole, below[-1])[:n]
-            np.subtract.at(whole, of, single)
-            return np.append(single, whole)
-
-        fair = 1 / (1 - STRUCTURE_SHARE)
-        noisy = self._counted(below.map(apart), self.std * math.sqrt(fair))
-        alone, rest = np.split(noisy, [len(at)])
-        least = self.std * math.sqrt(fair) * norm.isf(FALSE_SPIKES / max(len(at), 1))
-        alone = np.where(alone > least, alone, 0.0)
-        counts = rest + np.bincount(of, alone, n)
-        variances = fair * (1 + np.bincount(of, alone > 0, n))
-        for cell, count, variance in zip(cells, counts, variances, strict=True):
-            cell.add(float(count), float(variance))
-        return np.array([at, alone])
-
     def _ends(self, fine: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return grid cells that are counted beside the rest of their intervals.
 
@@ -202,30 +108,6 @@ class ColumnRelease:
         plain = rows[rows <= estimates.SPIKE * root.supposed].sum()
         noise = self.std * math.sqrt(variance)
         return max(SPLIT_SIZE * plain / self.n_bins, SPLIT_NOISE * noise)
-
-    def _grow(
-        self, root: Interval, depth: int, below: Private, variance: float
-    ) -> None:
-        """Halve all intervals of many rows up to `depth` times.
-
-        `below` holds the number of rows below every edge of the grid. The intervals are
-        disjoint, so that their parts are counted in one release.
-        """
-        least = self._least(root, variance)
-        chosen = [i for i in root.leaves() if i.width > 1 and i.supposed > least]
-        for interval in chosen:
-            interval.divide(depth)
-        parts = [part for interval in chosen for part in interval.leaves()]
-        if not parts:
-            return
-        starts, stops = np.array([(part.start, part.stop) for part in parts]).T
-        std = self.std * math.sqrt(variance)
-        exact = below.map(lambda counts: counts[stops] - counts[starts])
-        noisy = self._counted(exact, std)
-        for part, count in zip(parts, noisy, strict=True):
-            part.add(count, variance)
-        for interval in chosen:
-            interval.prune(least)
 
     def _partition(
         self, root: Interval, missing: Interval, least: float, fine: np.ndarray
