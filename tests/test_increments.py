@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 
@@ -172,10 +173,62 @@ def test_strict_order_and_rows_that_break_it():
     facts = Schema(columns("integers"), [LessEqual("low", "high", strict=True)])
     frame = pd.DataFrame({"low": [9, 9, 9, 60, np.nan], "high": [9, 5, 12, 70, 7]})
     (each,) = fit(Table(frame, facts.resolve(frame))).increments
-    assert each.of(frame).tolist() == [1, 1, 3, 20, 7]
-    back, inside = each.built(frame, pd.Series([1, 1, 3, 40, 7]))
+    assert each.of(frame).tolist() == [1, 1, 3, 20, -58]
+    back, inside = each.built(frame, pd.Series([1, 1, 3, 40, -58]))
     assert back.tolist() == [10, 10, 12, 90, 7]
     assert inside.tolist() == [True, True, True, False, True]
+
+
+def test_distances_from_the_lower_bound_are_no_increments():
+    """Where the first column is missing, its span is what keeps them apart."""
+    frame = values("integers", 300)
+    learned = fit(Table(frame, schema("integers").resolve(frame)))
+    (each,) = learned.increments
+    added = each.of(frame).to_numpy()
+    alone = frame["low"].isna().to_numpy()
+    assert (added[alone & frame["high"].notna()] <= -51).all()
+    assert (added[~alone & frame["high"].notna()] >= 0).all()
+    inside = each.built(frame, pd.Series(np.where(alone, 3.0, -60.0)))[1]
+    assert not inside.any()
+    (pairs,) = learned.nestings
+    assert (pairs.within, pairs.name) == ("low", "high")
+    codes = learned.encode(frame)
+    assert pairs.allowed[codes[:, 0], codes[:, 1]].all()
+    # No other cell of increments goes with a first column that is missing.
+    both = pairs.allowed[-1] & pairs.allowed[0]
+    assert both.tolist() == [False] * (len(both) - 1) + [True]
+
+
+@pytest.mark.parametrize("span", ["integers", "continuum", "open dates"])
+def test_files_of_before_have_distances_that_are_positive(span):
+    frame = values(span)
+    (each,) = fit(Table(frame, schema(span).resolve(frame))).increments
+    before = replace(each, reach=None)
+    added = before.of(frame)
+    back, inside = before.built(frame, added)
+    assert inside.all()
+    pd.testing.assert_series_equal(back, frame["high"], check_names=False)
+    assert not (added < 0 * added.dropna().iloc[0]).any()
+
+
+@pytest.mark.parametrize("order", [["low", "high", "c"], ["c", "high", "low"]])
+def test_of_few_rows_no_distance_is_taken_for_an_increment(order):
+    """Without steps every column is drawn by itself, but for what rules out pairs."""
+    rng = np.random.default_rng(0)
+    low = rng.integers(30, 90, 2000).astype(float)
+    high = low + rng.integers(0, 4, 2000)
+    low[rng.random(2000) < 0.4] = np.nan
+    frame = pd.DataFrame({"low": low, "high": high, "c": rng.choice(["a", "b"], 2000)})
+    facts = [Column(name, "integer", lower=0, upper=100) for name in ("low", "high")]
+    facts = Schema([*facts, Column("c", "categorical", levels=["a", "b"])], [RULE])
+    model = DPHFlowSynthesizer(5.0, schema=facts, n_steps=0).fit(frame[order])
+    rows = model.sample(3000)
+    alone = rows["low"].isna()
+    assert alone.mean() == pytest.approx(0.4, abs=0.06)
+    medians = [t["high"][t["low"].isna()].median() for t in (frame, rows)]
+    assert medians[1] == pytest.approx(medians[0], abs=6)
+    added = (rows["high"] - rows["low"])[~alone]
+    assert added.between(0, 4).mean() > 0.9
 
 
 def names(*rules, **kinds):

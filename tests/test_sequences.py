@@ -326,6 +326,25 @@ def test_what_goes_on_within_a_person_is_learned():
         assert made == pytest.approx(real, abs=0.1)
 
 
+def test_of_few_people_rows_follow_each_other_as_soon_as_they_should():
+    """And people come when they should: a first row has a distance of its own."""
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 1400, 600)
+    days = first[:, None] + rng.integers(1, 21, (600, 3)).cumsum(axis=1)
+    frame = pd.DataFrame({"patient": np.repeat(np.arange(600), 3), "born": 1950})
+    frame["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(days.ravel(), "D")
+    frame = frame.assign(cost=1.0, ward="A")
+    model = DPHFlowSynthesizer(schema=schema(), n_steps=0, max_rows_per_unit=3)
+    drawn = model.fit(frame).sample(600)
+    between, firsts = (
+        [each(t.groupby("patient")["day"]) for t in (frame, drawn)]
+        for each in (lambda of: of.diff().dt.days, lambda of: of.min())
+    )
+    assert between[1].quantile(0.9) < 2 * between[0].quantile(0.9)
+    years = [t.quantile([0.1, 0.5]).dt.year for t in firsts]
+    assert (years[1] - years[0]).abs().max() <= 1
+
+
 def test_people_may_be_asked_for(fitted):
     drawn = fitted.sample(50, random_state=0, given={"born": (1940, 1950)})
     assert drawn["born"].between(1940, 1950).all()

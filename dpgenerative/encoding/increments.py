@@ -7,7 +7,7 @@ increments, follow from the schema alone. Nothing is released here; the incremen
 private rows are private.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import pandas as pd
 
 from dpgenerative.encoding import grid
 from dpgenerative.encoding.calendar import parts_of
-from dpgenerative.encoding.codecs import IntervalCodec, whole_codec
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, whole_codec
+from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.encoding.places import place_columns
 from dpgenerative.encoding.stick_breaking import share_of, stick_breaks_of
 from dpgenerative.encoding.values import as_numbers
@@ -124,7 +125,7 @@ def learned_columns(schema: Schema) -> dict[Hashable, Column]:
             columns.update(parts_of(column))
         else:
             low = schema[rule.low]
-            columns[column.name] = _increments(low, column, rule.strict)
+            columns[column.name] = increment_column(low, column, rule.strict)
     return columns
 
 
@@ -140,8 +141,8 @@ def distinct(schema: Schema) -> Schema:
     return Schema(columns, schema.constraints, schema.joint)
 
 
-def _increments(low: Column, high: Column, strict: bool) -> Column:
-    """Return a column of increments.
+def increment_column(low: Column, high: Column, strict: bool) -> Column:
+    """Return the column of increments of two columns.
 
     Bounds of numbers follow where both columns state theirs. Those of times do not:
     they span years, between which lie days.
@@ -151,7 +152,10 @@ def _increments(low: Column, high: Column, strict: bool) -> Column:
     if high.temporal or low.lower is None or high.lower is None:
         return column
     lower = max(least(high, strict), high.lower - low.upper)
-    return replace(column, lower=lower, upper=max(lower, high.upper - low.lower))
+    upper = max(lower, high.upper - low.lower)
+    if low.nullable:
+        lower = -upper - (low.upper - low.lower) - (high.step or 0.0)
+    return replace(column, lower=lower, upper=upper)
 
 
 def least(high: Column, strict: bool) -> float:
@@ -166,7 +170,8 @@ def least(high: Column, strict: bool) -> float:
 class Increment:
     """A column that is learned as another one plus an increment.
 
-    Where the other is missing, increments count from its lower bound.
+    Where the other is missing, the distance from its lower bound is learned, as a
+    negative number, so that it shares no cell with increments.
 
     Attributes
     ----------
@@ -176,16 +181,21 @@ class Increment:
         The column itself, in one cell.
     least : float
         The smallest increment.
+    reach : tuple of float, optional
+        Released bounds of what is learned; None where distances are positive, as in
+        files of version 1.0.
     """
 
     low: Column
     whole: IntervalCodec
     least: float
+    reach: tuple[float, float] | None = None
 
     @classmethod
     def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> "Increment":
         """Return the rule for columns of which the second may have open bounds."""
-        return cls(low, whole_codec(high, dtype), least(high, strict))
+        whole, reach = whole_codec(high, dtype), (-np.inf, np.inf)
+        return cls(low, whole, least(high, strict), reach if low.nullable else None)
 
     @property
     def name(self) -> Hashable:
@@ -210,15 +220,19 @@ class Increment:
 
     def completed(self, increments: Column) -> "Increment":
         """Return the rule with what follows from the increments that were released."""
-        dtype = self.whole.dtype
+        dtype, added = self.whole.dtype, increments.numbers
         high = replace(self.whole.column, nullable=increments.nullable)
+        reach = self.reach and (added.lower, added.upper)
         if high.lower is not None:
-            return replace(self, whole=replace(self.whole, column=high))
-        first, added = self.low.numbers, increments.numbers
+            return replace(self, whole=replace(self.whole, column=high), reach=reach)
+        first = self.low.numbers
         factor = scale(self.low, high)
         ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
+        if reach:
+            ends[0] = factor * first.lower
+            ends[1] = max(ends[1], ends[0] - added.lower - self._gap)
         bounded = high.bounded(*grid.within_type(high, dtype, ends))
-        return replace(self, whole=whole_codec(bounded, dtype))
+        return replace(self, whole=whole_codec(bounded, dtype), reach=reach)
 
     def of(self, rows: Mapping[Hashable, pd.Series]) -> pd.Series:
         """Return the increments of private rows: private."""
@@ -232,7 +246,12 @@ class Increment:
         step = self.low.numbers.step or 1.0
         with np.errstate(over="ignore"):
             added = numbers - self._base(steps * step)
-        added = np.clip(added, self.least, np.finfo(float).max)
+        most = np.finfo(float).max
+        if self.reach:
+            alone = -np.clip(added, 0.0, most) - self._gap
+            added = np.where(np.isnan(steps), alone, np.clip(added, self.least, most))
+        else:
+            added = np.clip(added, self.least, most)
         if not column.temporal:
             return pd.Series(added)
         missing = np.isnan(added)
@@ -242,11 +261,22 @@ class Increment:
     def built(
         self, rows: Mapping[Hashable, pd.Series], added: pd.Series
     ) -> tuple[pd.Series, np.ndarray]:
-        """Return the column, and which of its values lie within its bounds."""
-        column = self.whole.column
-        low = self._base(as_numbers(self.low, rows[self.low.name]))
-        numbers = as_numbers(column, added) + low
-        return grid.nearest_values(column, self.whole.dtype, numbers)
+        """Return the column, and which of its values lie within its bounds.
+
+        Others have the sign that does not go with the column below, if either occurs.
+        """
+        column, gap = self.whole.column, self._gap
+        low = as_numbers(self.low, rows[self.low.name])
+        numbers, fits = as_numbers(column, added), np.ones(len(low), dtype=bool)
+        if self.reach:
+            alone, is_distance = np.isnan(low), numbers <= -gap
+            both = self.reach[0] <= -gap and self.reach[1] >= self.least
+            fits = np.isnan(numbers) | (alone == is_distance) | (not both)
+            numbers = np.where(is_distance & alone, -numbers - gap, numbers)
+            numbers = np.maximum(numbers, np.where(alone, 0.0, self.least))
+        base = self._base(low)
+        values, inside = grid.nearest_values(column, self.whole.dtype, numbers + base)
+        return values, inside & fits
 
     def below(
         self, dtype: Any, high: pd.Series, added: pd.Series
@@ -257,12 +287,41 @@ class Increment:
         """
         column = self.whole.column
         numbers = as_numbers(column, high) - as_numbers(column, added)
-        unknown = np.isnan(numbers)
+        unknown = np.isnan(numbers) | (as_numbers(column, added) < self.least)
         numbers = np.where(unknown, self.low.numbers.lower, numbers)
         values, inside = grid.nearest_values(self.low, dtype, numbers)
         return values, inside & ~unknown
+
+    @property
+    def _gap(self) -> float:
+        """What keeps distances from the lower bound apart from increments.
+
+        The span of the column below: cells get wider away from 0, and of these numbers
+        they are alike.
+        """
+        first, high = self.low.numbers, self.whole.column
+        return scale(self.low, high) * (first.upper - first.lower) + (high.step or 0.0)
 
     def _base(self, values: np.ndarray) -> np.ndarray:
         """Return numbers of the column below in those of the column."""
         present = np.where(np.isnan(values), self.low.numbers.lower, values)
         return scale(self.low, self.whole.column) * present
+
+
+def nested_signs(
+    increments: Sequence[Increment], codecs: Mapping[Hashable, Codec]
+) -> Iterator[Nesting]:
+    """Yield which cells of increments go with which of the column below."""
+    for each in increments:
+        low, added = codecs[each.low.name], codecs[each.name]
+        if not each.reach:
+            continue
+        assert isinstance(added, IntervalCodec)
+        ends = added.edges + 0.5 * (added.column.step is not None)
+        positive, negative = (
+            np.append(ends[1:] > 0, True),
+            np.append(ends[:-1] < 0, True),
+        )
+        allowed = np.tile(positive, (low.n_cells, 1))
+        allowed[-1] = negative  # where it is missing
+        yield Nesting(each.name, each.low.name, allowed[:, : added.n_cells])

@@ -6,7 +6,7 @@ group keeps its own marginal and what depends on it, however many levels there a
 levels share a cell with those of the same groups alone.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,14 @@ def _rule(constraint: Any) -> NestingRule | None:
         names = constraint.names
         return NestingRule(names[place], names[1 - place], by_level, frozenset())
     return None
+
+
+def nested_levels(
+    rules: Mapping[Hashable, NestingRule], codecs: Mapping[Hashable, Codec]
+) -> Iterator[Nesting]:
+    """Yield which cells of levels go together."""
+    for name, rule in rules.items():
+        yield Nesting.completed(rule, codecs[name], codecs[rule.within])
 
 
 def groups_first(schema: Schema) -> Schema:

@@ -30,11 +30,13 @@ from dpgenerative.encoding.estimates import Estimate
 from dpgenerative.encoding.increments import (
     Increment,
     distinct,
+    increment_column,
     increments_of,
     learned_columns,
+    nested_signs,
 )
 from dpgenerative.encoding.marginals import MarginalRelease
-from dpgenerative.encoding.nesting import Nesting, nesting_rules
+from dpgenerative.encoding.nesting import Nesting, nested_levels, nesting_rules
 from dpgenerative.encoding.places import Given, Places
 from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
 from dpgenerative.encoding.steps import counted, given_codec, repeated
@@ -63,7 +65,8 @@ class _Learning:
     schema : Schema
     dtypes : mapping from name to dtype
     release : callable
-        Releases the marginal of a name, a dtype and private values.
+        Releases the marginal of a name, a dtype and private values; of increments,
+        with the column of these.
     """
 
     rows: Private[Any]
@@ -108,7 +111,10 @@ class _Learning:
         for name, rule in increments_of(self.schema).items():
             low, high = columns[rule.low], self.schema[name]
             increment = Increment.fitted(low, high, self.dtypes[name], rule.strict)
-            increments.append(self._completed(increment))
+            # A first column that has lost its missing values needs no distances.
+            stated = replace(self.schema[rule.low], nullable=low.nullable)
+            added = increment_column(stated, high, rule.strict)
+            increments.append(self._completed(increment, added))
             columns[name] = increments[-1].whole.column
         return tuple(increments)
 
@@ -120,10 +126,10 @@ class _Learning:
             for name, rule in stick_breaks_of(schema).items()
         )
 
-    def _completed(self, built: B) -> B:
+    def _completed(self, built: B, column: Column | None = None) -> B:
         """Return a column that is built on others, released."""
         entries = chunks(self.rows, [*built.bases, built.name]).map(built.of)
-        codec = self.release(built.name, built.dtype, entries)
+        codec = self.release(built.name, built.dtype, entries, column=column)
         return built.completed(codec.column)
 
 
@@ -230,12 +236,13 @@ class TableTransformer:
         nested = nesting_rules(schema)
 
         def release(
-            name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
-        ) -> Codec:
-            own = name if whole is None else whole
+            name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None,
+            column: Column | None = None,
+        ) -> Codec:  # fmt: skip
+            own, column = name if whole is None else whole, column or learned[name]
             codecs[name] = MarginalRelease(
-                learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
-                n_open, cells_aimed_at(learned[name], n_bins), anchored,
+                column, dtype, mechanisms, n_rows, total, stds[name], delta,
+                n_open, cells_aimed_at(column, n_bins), anchored,
                 may_lose_missing=own not in with_missing, is_target=name == target,
                 nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
@@ -251,16 +258,13 @@ class TableTransformer:
         columns, calendars = learning.single(single)
         increments = learning.increments(columns)
         breaks = learning.breaks()
-        nestings = tuple(
-            Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
-            for rule in nested.values()
-        )
+        levels, signs = nested_levels(nested, codecs), nested_signs(increments, codecs)
+        nestings = (*levels, *signs)
         for name, now in repeats.items():
             codecs[name] = given_codec(schema[name], dtypes[name], codecs[now], codecs)
         ordered = tuple(codecs[name] for name in learned)
-        return cls(
-            ordered, increments, tuple(calendars), nestings, places, breaks, sequences
-        )  # fmt: skip
+        split = tuple(calendars)
+        return cls(ordered, increments, split, nestings, places, breaks, sequences)
 
     @property
     def given(self) -> tuple[Hashable, ...]:

@@ -101,14 +101,14 @@ def check_names(owner: str, workload: Sequence[Any], schema: Schema) -> None:
 
 
 def factors_of_groups(transformer: TableTransformer) -> list[TableFactor]:
-    """Return what rules out levels that do not lie in their group."""
-    return [
-        TableFactor.of_pairs(
-            (transformer.place(each.within), transformer.place(each.name)),
-            torch.from_numpy(each.allowed),
-        )
-        for each in transformer.nestings
-    ]
+    """Return what rules out cells that do not go with those of a column before."""
+    factors = []
+    for each in transformer.nestings:
+        places = transformer.place(each.within), transformer.place(each.name)
+        allowed = each.allowed if places[0] < places[1] else each.allowed.T
+        first, last = sorted(places)
+        factors.append(TableFactor.of_pairs((first, last), torch.tensor(allowed)))
+    return factors
 
 
 def count_tables(

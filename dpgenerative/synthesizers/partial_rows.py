@@ -117,7 +117,7 @@ class PartialRows:
         size = scale(codec.column, whole)  # of a date, a day
         ends, added = codec.edges * (codec.column.step or 1.0) * size, added.numbers
         allowed = ends[1:] >= high - added.upper - size
-        allowed &= ends[:-1] <= high - added.lower
+        allowed &= ends[:-1] <= high - max(added.lower, each.least)
         is_given = self.given[each.low.name][rows, None]
         allowed |= is_given | ~allowed.any(axis=1, keepdims=True)
         n_more = codec.n_cells - allowed.shape[1]
