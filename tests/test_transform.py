@@ -1677,6 +1677,8 @@ def test_a_value_that_many_rows_share_is_exact_in_a_coarse_grid(code, upper):
     drawn = flow.fit(pd.DataFrame({"x": x})).sample(2000)["x"]
     assert abs((drawn == code).mean() - (x == code).mean()) < 0.03
     assert drawn[drawn != code].max() < 2000
+    density = np.exp(flow.score_samples(pd.DataFrame({"x": [code]})))[0]
+    assert density == pytest.approx((x == code).mean(), abs=0.03)
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 5.0])

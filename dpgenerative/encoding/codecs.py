@@ -265,13 +265,14 @@ class IntervalCodec(Codec):
         return grid.from_steps(self.column, self.dtype, steps, missing)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
-        steps, _, low, high = self._located(series)
+        steps, codes, low, high = self._located(series)
         log_mass = self.axis.log_slope(steps)
         if self.column.step is not None:
             span = self.axis.to(steps + 0.5) - self.axis.to(steps - 0.5)
             # Far from 0 the difference of two large numbers gives way to the slope.
             far = np.abs(steps) > 1e6
             log_mass = np.where(far, log_mass, np.log(np.where(far, 1.0, span)))
+            log_mass = np.where(self.atoms[codes], np.log(high - low), log_mass)
         return np.where(np.isnan(steps), 0.0, log_mass - np.log(high - low))
 
     def segments(self, condition: Any) -> Segments:

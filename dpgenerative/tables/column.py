@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from string import Formatter
 from typing import Any, NoReturn
 
@@ -292,7 +293,7 @@ class Column:
         """Unit in which times are counted: seconds where none is stated."""
         return self.resolution or "s"
 
-    @property
+    @cached_property
     def numbers(self) -> "Column":
         """The column itself; for times, the integer column of their counts of units."""
         if not self.temporal:
