@@ -1,10 +1,9 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,17 @@ from dpgenerative._progress import watched
 from dpgenerative._validation import refuse
 from dpgenerative.tables import entries, files
 from dpgenerative.tables.foreign import refuse_metadata
+from dpgenerative.tables.questions import (
+    MOST_LEVELS,
+    UNIQUE,
+    asked_between,
+    asked_of_clocks,
+    asked_of_codes,
+    asked_of_markers,
+    asked_of_text,
+    asked_of_unique,
+)
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.values import as_objects
 
 MARK = "from data, replace before use"
 """In a draft's column: names of the facts that were read off the rows."""
@@ -35,72 +43,6 @@ ADVICE = (
 )
 MOST_DIGITS = 6
 """Numbers of more decimals are drafted without a resolution."""
-_MONEY = (
-    r"[\s(]*[-+]?\s*[$€£¥]\s*[-+]?\d[\d,.' ]*[\s)]*|\s*[-+]?\d[\d,.' ]*[$€£¥]\s*|"
-    r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"
-)
-_CODES = "Codes? As levels they keep their leading zeros, which numbers would lose."
-_QUESTIONS = {
-    r"\s*\d+\s*": _CODES,
-    _MONEY: (
-        "Numbers with signs of money or separators of thousands? Write them as "
-        "plain numbers (538000), or they are levels that come back as text."
-    ),
-    entries.COMMA_NUMBER: (
-        "Numbers with a decimal comma? Then draft again with --decimal ,"
-    ),
-}
-"""Questions about text that all matches a pattern; the first that matches counts."""
-_UNIT = r"^\s*[-+]?\d[\d,.' ]*(%|°?[^\W\d]+(?:/[^\W\d]+)?)\s*$"
-"""A number and its unit: 45%, 180 cm, 50 km/h."""
-MOSTLY = 0.5
-"""Share of numbers or dates among texts from which a draft asks about the others, and
-of different texts among all from which it asks whether they are free text."""
-MARKERS = frozenset(
-    ("-", "--", ".", "?", "n/a", "#n/a", "na", "<na>", "n.a.", "nan", "none", "null")
-) | {"missing", "unknown", "not available"}
-"""Texts, in lower case, that often mean missing."""
-ENOUGH = 20
-"""Different values from which a pattern that all of them follow is no coincidence."""
-SCREENED = 1_000
-"""Rows, or values, on which a pattern is tried before all of them are read."""
-_MIXED = (
-    "{}, except for entries such as {}? The kind {} counts those as missing; as "
-    "levels, all come back as text."
-)
-_MARKED = (
-    "Does {} mean missing? Of a CSV file draft again with --na, or list it under "
-    "'na' in 'csv'; else it is a level."
-)
-_UNIQUE = (
-    'Hardly a value repeats. Identifiers take "role": "id": they are not read, and '
-    "samples have new ones. Free text and names cannot be learned: delete the entry, "
-    "and list its name under 'without'. A quantity takes no role."
-)
-_CLOCK = (
-    "Times of a clock, such as 1345 for 13:45? Write them as minutes since midnight "
-    "(825): between 1359 and 1400 lie numbers that are no times."
-)
-_NESTED = (
-    "Every entry begins with that of {0}, as codes of a nested list do: codes take the "
-    'kind "categorical", also where all are digits. Leave {0} out and derive it from '
-    "samples, or state by Determines how it follows."
-)
-_DATE_FORMATS = (
-    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
-    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%Y-%m-%d",
-)  # fmt: skip
-"""Forms of dates that a draft tries, each followed by a form of the time if texts have
-one."""
-_COMPUTED = (
-    "Is it {0} in every row, as in those read? Then state "
-    '{{"constraint": "Derived", "name": {1}, "expression": {2}}} under "constraints": '
-    "it is then exact, and nothing is spent on it."
-)
-MOST_LEVELS = 50
-"""Text with more different values is drafted without levels."""
-
-
 Guess = tuple[dict[str, Any], Sequence[str | None]]
 """Facts read off a column, and what is to be asked of it."""
 
@@ -132,11 +74,8 @@ def draft_schema(
         kinds = {c.name: c.kind for c in Schema.from_dtypes(frame).columns}
     names = watched(frame.columns, "draft", verbose, delay=files.BAR_AFTER)
     columns = [_drafted(frame[name], kinds.get(name), form) for name in names]
-    for column, prefix in _nested(frame, columns):
-        _ask(column, _NESTED.format(_quoted(prefix)))
-    for column, formula in _computed(frame, columns, form):
-        texts = formula.replace("`", ""), _quoted(column["name"]), _quoted(formula)
-        _ask(column, _COMPUTED.format(*texts))
+    for column, question in asked_between(frame, columns, form):
+        _ask(column, question)
     if not kinds and (asked := files.asked_of_one(list(frame.columns))):
         columns[0][ASK] = asked
     written = {"csv": form.stated()} if form != entries.PLAIN else {}
@@ -168,10 +107,6 @@ def _ask(column: dict[str, Any], question: str) -> None:
     column[ASK] = f"{column[ASK]} {question}" if ASK in column else question
 
 
-def _quoted(text: Any) -> str:
-    return json.dumps(str(text), ensure_ascii=False)
-
-
 def _guessed(counts: pd.Series, is_unique: bool, form: entries.CsvFormat) -> Guess:
     """Return what a column of text seems to be, and what to ask of it."""
     if counts.empty:
@@ -181,7 +116,8 @@ def _guessed(counts: pd.Series, is_unique: bool, form: entries.CsvFormat) -> Gue
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     is_code = present.str.match(r"\s*0\d").any()  # as a number it loses its zeros
     if np.isfinite(numbers).all() and not is_code:
-        return _guessed_number(plain, numbers, is_key)
+        facts, also = _guessed_number(plain, numbers, is_key)
+        return facts, (*also, asked_of_codes(counts, numbers))
     words = {str(text).strip().lower() for text in present}
     if words <= {"true", "false"}:
         return {"kind": "boolean"}, ()
@@ -189,25 +125,25 @@ def _guessed(counts: pd.Series, is_unique: bool, form: entries.CsvFormat) -> Gue
     if instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, ()
-    asked = _asked_of_text(counts, numbers, instants.notna().to_numpy(), is_code)
+    asked = asked_of_text(counts, numbers, instants.notna().to_numpy(), is_code)
     is_id = is_key and asked is None
     facts = {"role": "id"} if is_id else _levels(counts)
-    clock = asked and _asked_of_clocks(numbers[np.isfinite(numbers)])
-    unique = None if asked else _asked_of_unique(counts)
-    questions = asked, _asked_of_markers(counts), unique, clock
-    return {"kind": "categorical", **facts}, questions
+    clock = asked and asked_of_clocks(numbers[np.isfinite(numbers)])
+    unique = None if asked else asked_of_unique(counts)
+    also = asked, asked_of_markers(counts), unique, clock
+    return {"kind": "categorical", **facts}, also
 
 
 def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Guess:
     is_whole = bool((numbers == np.round(numbers)).all())
     if is_whole and is_key:
-        return {"kind": "integer", "role": "id"}, (_UNIQUE, _asked_of_clocks(numbers))
+        return {"kind": "integer", "role": "id"}, (UNIQUE, asked_of_clocks(numbers))
     kind = "integer" if is_whole else "continuous"
     facts = {"kind": kind, **_bounds(kind, numbers)}
     if is_whole:
         has_decimals = texts.str.contains(".", regex=False).any()
         asked = "Whole numbers written with decimals: are they integers?"
-        return facts, (asked if has_decimals else None, _asked_of_clocks(numbers))
+        return facts, (asked if has_decimals else None, asked_of_clocks(numbers))
     # Negative for multiples of ten.
     digits = max(
         -int(Decimal(t.strip()).normalize().as_tuple().exponent) for t in texts
@@ -223,11 +159,12 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
 def _read_by_kind(kind: str, counts: pd.Series) -> Guess:
     """Return what a column whose kind its dtype states makes known, and questions."""
     if kind == "categorical":
-        return _levels(counts), (_asked_of_markers(counts), _asked_of_unique(counts))
+        return _levels(counts), (asked_of_markers(counts), asked_of_unique(counts))
     if kind not in ("integer", "continuous"):
         return {}, ()
     numbers = entries.numbers_of(counts.index.to_series())
-    return _bounds(kind, numbers), (_asked_of_clocks(numbers),)
+    also = asked_of_clocks(numbers), asked_of_codes(counts, numbers)
+    return _bounds(kind, numbers), also
 
 
 def _levels(counts: pd.Series) -> dict[str, Any]:
@@ -241,162 +178,6 @@ def _bounds(kind: str, values: np.ndarray) -> dict[str, Any]:
         return {}
     number = int if kind == "integer" else float
     return {"lower": number(values.min()), "upper": number(values.max())}
-
-
-# Questions ----------------------------------------------------------------------------
-
-
-def _asked_of_text(
-    counts: pd.Series, numbers: np.ndarray, dated: np.ndarray, is_code: bool
-) -> str | None:
-    """Return what to ask where texts may stand for something that can be learned."""
-    is_number, rest = np.isfinite(numbers), ~_are_markers(counts)
-    pattern = None
-    if is_code or not is_number[rest].all():
-        texts = counts[rest]
-        pattern = _asked_of_pattern(_some(texts)) and _asked_of_pattern(texts)
-    question = (
-        _asked_of_most(counts, dated, "Dates", '"datetime"')
-        or pattern
-        or _asked_of_most(counts, is_number, "Numbers", '"continuous" or "integer"')
-    )
-    if question and is_code and np.average(is_number, weights=counts) > MOSTLY:
-        return _CODES
-    return question
-
-
-def _asked_of_most(
-    counts: pd.Series, fits: np.ndarray, what: str, kinds: str
-) -> str | None:
-    """Return what to ask of texts if most of them, but not all, fit."""
-    if not 1 > np.average(fits, weights=counts) > MOSTLY:
-        return None
-    odd = counts[~fits]
-    return _MIXED.format(what, _quoted(odd.index[odd == odd.max()].min()), kinds)
-
-
-def _asked_of_pattern(counts: pd.Series) -> str | None:
-    """Return what to ask of texts that all are written alike."""
-    present = pd.Series(counts.index, dtype=object)
-    if {text.strip().lower() for text in present} <= entries.TRUTHS.keys():
-        return (
-            'Yes or no? The kind "boolean" takes these words and gives True and False; '
-            "as levels they come back as they are written."
-        )
-    if forms := _date_formats(_some(counts)):
-        which = " or ".join(f'"{form}"' for form in forms)
-        return (
-            f"Dates? Then draft again with --date-format {which}, if all "
-            "dates of the file are written so; else rewrite them as 2024-12-31."
-        )
-    asked = (q for p, q in _QUESTIONS.items() if present.str.fullmatch(p).all())
-    units = present.str.extract(_UNIT)[0]
-    if units.notna().all() and units.nunique() == 1:
-        return (
-            f"Numbers with the unit {units.iloc[0]}? Write them without, or they are "
-            "levels that come back as text."
-        )
-    return next(asked, None)
-
-
-def _date_formats(counts: pd.Series) -> list[str]:
-    """Return the forms in which more texts are dates than in any other, and most."""
-    texts = pd.Series(counts.index)
-    shares = {
-        form: np.average(entries.instants_of(texts, form).notna(), weights=counts)
-        for form in (form + _clock_format(texts[0]) for form in _DATE_FORMATS)
-    }
-    return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
-
-
-def _clock_format(text: str) -> str:
-    """Return the form of the time that follows a date, empty if there is none."""
-    form = ("", " %H:%M", " %H:%M:%S")[min(text.count(":"), 2)]
-    is_half_a_day = form and text.strip()[-1] in "mM"
-    return f"{form.replace('%H', '%I')} %p" if is_half_a_day else form
-
-
-def _some(counts: pd.Series) -> pd.Series:
-    """Return evenly spaced ones of many different texts."""
-    return counts.iloc[:: 1 + (len(counts) - 1) // SCREENED]
-
-
-def _are_markers(counts: pd.Series) -> np.ndarray:
-    """Return which texts often mean missing."""
-    return np.array([str(t).strip().lower() in MARKERS for t in counts.index], bool)
-
-
-def _asked_of_markers(counts: pd.Series) -> str | None:
-    markers = counts.index[_are_markers(counts)]
-    return _MARKED.format(" or ".join(map(_quoted, markers))) if len(markers) else None
-
-
-def _asked_of_unique(counts: pd.Series) -> str | None:
-    is_unique = len(counts) > max(MOST_LEVELS, MOSTLY * counts.sum())
-    return _UNIQUE if is_unique else None
-
-
-def _asked_of_clocks(numbers: np.ndarray) -> str | None:
-    """Return what to ask of different numbers that all are times written as HHMM."""
-    hours, minutes = np.divmod(numbers, 100)
-    if len(numbers) < ENOUGH or numbers.min() < 0 or numbers.max() > 2400:
-        return None
-    is_clock = np.isin(minutes, np.arange(60)).all() and len(set(hours)) > 4
-    # Multiples of 50 are amounts rather than times.
-    return _CLOCK if is_clock and (minutes % 50).any() else None
-
-
-def _nested(
-    frame: pd.DataFrame, columns: Sequence[dict[str, Any]]
-) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield columns of codes that begin with those of another, and the other's name."""
-    codes = {c["name"]: c for c in columns if c["kind"] in ("integer", "categorical")}
-    heads = {name: _texts_of(frame[name].head(SCREENED)) for name in codes}
-    for name, prefix in permutations(codes, 2):
-        if _begin(heads[name], heads[prefix]):
-            pairs = frame[[name, prefix]].dropna().drop_duplicates()
-            codes_in, prefixes = _texts_of(pairs[name]), _texts_of(pairs[prefix])
-            is_varied = len(set(codes_in)) >= ENOUGH and len(set(prefixes)) > 1
-            if is_varied and _begin(codes_in, prefixes):
-                yield codes[name], prefix
-
-
-def _computed(
-    frame: pd.DataFrame, columns: Sequence[dict[str, Any]], form: entries.CsvFormat
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield columns that are the sum or the product of two others, and the formula."""
-    kinds = ("integer", "continuous")
-    numeric = {c["name"]: c for c in columns if c["kind"] in kinds and "role" not in c}
-    heads = {n: entries.numbers_of(frame[n].head(SCREENED), form) for n in numeric}
-    varied = {n: head for n, head in heads.items() if len(np.unique(head)) > 1}
-    names, table = list(varied), np.array(list(varied.values()))
-    matches: dict[int, str] = {}
-    for j, k in combinations(range(len(names)), 2):
-        for sign, values in ("+", table[j] + table[k]), ("*", table[j] * table[k]):
-            if np.count_nonzero(~np.isnan(values)) < ENOUGH:
-                continue
-            some = np.abs(table[:, :ENOUGH] - values[:ENOUGH])
-            is_near = ~(some > 1e-6 * np.abs(values[:ENOUGH])).any(axis=1)
-            for i in np.flatnonzero(is_near).tolist():
-                near = np.abs(values - table[i]) <= 1e-6 * np.abs(values)
-                is_varied = len(np.unique(table[i])) >= ENOUGH
-                is_new = is_varied and i not in (j, k, *matches)
-                if is_new and near[~np.isnan(values)].all():
-                    matches[i] = f"`{names[j]}` {sign} `{names[k]}`"
-    yield from ((numeric[names[i]], formula) for i, formula in matches.items())
-
-
-def _texts_of(series: pd.Series) -> list[str | None]:
-    """Return the entries of a column as text, None where missing."""
-    return [None if entry is None else str(entry) for entry in as_objects(series)]
-
-
-def _begin(texts: Sequence[str | None], prefixes: Sequence[str | None]) -> bool:
-    """Return whether every text is its prefix and more, where both are known."""
-    return all(
-        text is None or prefix is None or (text != prefix and text.startswith(prefix))
-        for text, prefix in zip(texts, prefixes, strict=True)
-    )
 
 
 @dataclass(frozen=True)
