@@ -190,5 +190,5 @@ def spelled(count: int, kind: str, unit: str) -> str:
 
 def year_starts(unit: str) -> np.ndarray:
     """Return the beginnings of some years in units: a public grid for bounds."""
-    starts = [count_of(f"{year:04d}-01-01", "datetime", unit) for year in _YEARS]
-    return np.array(starts, dtype=float)
+    starts = np.array([f"{year:04d}-01-01" for year in _YEARS], "M8[s]")
+    return to_units(pd.Series(starts), unit)
