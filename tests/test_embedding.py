@@ -84,6 +84,7 @@ def test_rows_follow_the_density(classes):
     assert gaps.abs().sum() / 2 < 0.02
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     "given",
     [
@@ -258,6 +259,7 @@ def test_a_fit_learns_classes_that_its_model_does_not():
     assert "mean embeddings" in str(synthesizer.privacy_)
 
 
+@pytest.mark.thorough
 def test_rows_given_a_class_are_those_of_all_rows_with_it():
     # The correction raises weights beyond 1.
     synthesizer = of_waves()

@@ -334,7 +334,7 @@ def run(max_examples, derandomize):
 
 
 def test_hostile_tables():
-    run(30, True)
+    run(15, True)
 
 
 @pytest.mark.fuzz

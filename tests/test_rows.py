@@ -165,6 +165,7 @@ def test_chunks_change_nothing(kind, schema, folder, monkeypatch):
         assert_same(fitted(path, kind, schema=schema), expected)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "parameters",

@@ -72,6 +72,7 @@ KINDS = pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
 # Whole fits ---------------------------------------------------------------------------
 
 
+@pytest.mark.thin(2)
 @KINDS
 def test_what_gradients_do_not_see_is_found_and_said(kind):
     synthesizer = fitted(kind)
@@ -137,6 +138,7 @@ def test_the_ledger_of_an_autoencoder_has_its_tables():
     assert np.isinf(stated.privacy_.plan.multiplier(TABLES))
 
 
+@pytest.mark.thorough
 def test_an_autoencoder_chooses_among_more_pairs(monkeypatch):
     choose, numbers = Comparison.choose, []
 
@@ -191,6 +193,7 @@ def test_fewer_rows_are_drawn_of_more_columns(monkeypatch):
     assert sizes == [RAKING_ROWS, 200, 200, 200]
 
 
+@pytest.mark.thorough
 def test_tables_asked_for_are_counted_in_any_case():
     synthesizer = fitted(asks=True)
     assert synthesizer.tables_[0] == ("d", "e")

@@ -29,6 +29,7 @@ def caught(mutant, monkeypatch):
             mutant.check()
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.fast], ids=lambda m: m.name)
 def test_mutant_is_caught(mutant, monkeypatch):
     caught(mutant, monkeypatch)
