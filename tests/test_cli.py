@@ -631,6 +631,51 @@ def test_a_draft_asks_about_codes_that_begin_with_another_column(suffix, tmp_pat
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_draft_asks_about_numbers_that_mean_missing(suffix, tmp_path):
+    rng = np.random.default_rng(0)
+    age, few = rng.integers(18, 95, 400), rng.integers(1, 5, 400)
+    rare = np.arange(400) < 9
+    values = {
+        "age": np.where(rare, 999, age),
+        "below": np.where(rare, -999, age),
+        "answer": np.where(rare, 9, np.where(np.arange(400) % 50 == 10, 8, few)),
+        "weight": np.where(rare, -1e4, age + 0.25),
+        "once": np.where(np.arange(400) < 1, 999, age),
+        "near": np.where(rare, 120, age),
+        "flag": age % 2,
+        "one": 7,
+    }
+    asked = drafted(pd.DataFrame(values), suffix, tmp_path)
+    codes = {n: q for n, q in asked.items() if "It lies farther" in q}
+    assert set(codes) == {"age", "below", "answer", "weight"}
+    assert "Does 999 mean missing?" in codes["age"]
+    assert "--na=-999," in codes["below"]
+    assert re.search(r"Does (8 or 9|9 or 8) mean", codes["answer"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_draft_asks_about_keys_of_persons_with_several_rows(suffix, tmp_path):
+    rng = np.random.default_rng(0)
+    patient = rng.integers(0, 100, 500)
+    values = {
+        "patient": patient,
+        "label": [f"P{i}" for i in patient],
+        "sex": patient % 2,
+        "cost": rng.integers(0, 1000, 500),
+        "age": rng.integers(0, 90, 500),
+        "site": "A",
+        "few": patient % 4,
+    }
+    frame = pd.DataFrame(values)
+    frame.loc[3, "sex"] = None
+    asked = drafted(frame, suffix, tmp_path)
+    keys = {n: q for n, q in asked.items() if "with several rows?" in q}
+    assert set(keys) == {"patient", "label"}
+    assert 'agree in "label" and "sex" and "few".' in keys["patient"]
+    assert '"role": "unit"' in keys["patient"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_draft_asks_about_free_text(suffix, tmp_path):
     notes = pd.Series([f"came on foot, {i}" for i in range(100)])
     values = {
