@@ -641,13 +641,16 @@ def test_a_draft_asks_about_numbers_that_mean_missing(suffix, tmp_path):
         "answer": np.where(rare, 9, np.where(np.arange(400) % 50 == 10, 8, few)),
         "weight": np.where(rare, -1e4, age + 0.25),
         "once": np.where(np.arange(400) < 1, 999, age),
-        "near": np.where(rare, 120, age),
+        "near": np.where(rare, 99, age),
+        "dense": np.where(rare, 52_864.7, age),
+        "change": age - 50,
+        "signed": np.where(rare, -1, few),
         "flag": age % 2,
         "one": 7,
     }
     asked = drafted(pd.DataFrame(values), suffix, tmp_path)
-    codes = {n: q for n, q in asked.items() if "It lies farther" in q}
-    assert set(codes) == {"age", "below", "answer", "weight"}
+    codes = {n: q for n, q in asked.items() if "counts in means" in q}
+    assert set(codes) == {"age", "below", "answer", "weight", "signed"}
     assert "Does 999 mean missing?" in codes["age"]
     assert "--na=-999," in codes["below"]
     assert re.search(r"Does (8 or 9|9 or 8) mean", codes["answer"])

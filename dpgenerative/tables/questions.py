@@ -1,8 +1,9 @@
 """Questions that a draft of a schema asks: what only a person can know of a column."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import combinations, permutations, takewhile
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,11 @@ _DATE_FORMATS = (
 """Forms of dates that a draft tries, each followed by a form of the time if texts have
 one."""
 _CODED = (
-    "Does {} mean missing? It lies farther from all other numbers than these from each "
-    "other, and counts in their mean. Of a CSV file draft again with --na={}, or list "
-    "it under 'na' in 'csv'."
+    "Does {} mean missing? As a number it counts in means. Of a CSV file draft again "
+    "with --na={}, or list it under 'na' in 'csv'."
 )
+_NINES = r"9*[6-9](\.0*)?"
+"""Codes for missing, refused and their like: 9, 97, 998, 9999."""
 _KEY = (
     "Rows of one value agree in {0}. Is it the key of a person with several rows? Then "
     'it takes "role": "unit", and columns with one value per person "per_unit": true: '
@@ -87,7 +89,7 @@ _COMPUTED = (
 MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 MOST_CODES = 3
-"""Different numbers, at most, that may be codes for missing at one end."""
+"""Different numbers, at most, that may be codes for missing."""
 
 
 def quoted(text: Any) -> str:
@@ -198,15 +200,24 @@ def asked_of_clocks(numbers: np.ndarray) -> str | None:
 
 
 def asked_of_codes(counts: pd.Series, numbers: np.ndarray) -> str | None:
-    """Return what to ask of a few numbers, of several rows each, far from others."""
+    """Return what to ask of a few numbers of several rows each, as codes are.
+
+    That is of some that alone are negative; of 99, 997 and their like, if they lie
+    farther from all others than these from each other.
+    """
     order = np.argsort(numbers)
-    for ranks in (order, order[::-1]):
-        for n in range(1, min(MOST_CODES, len(ranks) - 2) + 1):
-            codes, rest = ranks[:n], numbers[ranks[n:]]
-            is_apart = abs(rest[0] - numbers[codes[-1]]) > abs(rest[-1] - rest[0])
-            if is_apart and counts.iloc[codes].min() > 1:
-                texts = [str(counts.index[place]).strip() for place in codes]
-                return _CODED.format(" or ".join(texts), texts[0])
+    negative, order = order[numbers[order] < 0], order[::-1]
+    texts = [str(counts.index[place]).strip() for place in order]
+    n = sum(1 for _ in takewhile(re.compile(_NINES).fullmatch, texts))
+    rest = numbers[order[n:]]
+    if 0 < n < len(texts) and numbers[order[n - 1]] - rest[0] <= rest[0] - rest[-1]:
+        n = 0
+    for codes in (negative, order[:n]):
+        is_whole = np.array_equal(numbers[codes], np.round(numbers[codes]))
+        is_few = 0 < len(codes) <= min(MOST_CODES, len(numbers) - 2) and is_whole
+        if is_few and counts.iloc[codes].min() > 1:
+            texts = [str(counts.index[place]).strip() for place in codes]
+            return _CODED.format(" or ".join(texts), texts[0])
     return None
 
 
