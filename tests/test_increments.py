@@ -173,20 +173,20 @@ def test_strict_order_and_rows_that_break_it():
     facts = Schema(columns("integers"), [LessEqual("low", "high", strict=True)])
     frame = pd.DataFrame({"low": [9, 9, 9, 60, np.nan], "high": [9, 5, 12, 70, 7]})
     (each,) = fit(Table(frame, facts.resolve(frame))).increments
-    assert each.of(frame).tolist() == [1, 1, 3, 20, -58]
-    back, inside = each.built(frame, pd.Series([1, 1, 3, 40, -58]))
+    assert each.of(frame).tolist() == [1, 1, 3, 20, -20]
+    back, inside = each.built(frame, pd.Series([1, 1, 3, 40, -20]))
     assert back.tolist() == [10, 10, 12, 90, 7]
     assert inside.tolist() == [True, True, True, False, True]
 
 
 def test_distances_from_the_lower_bound_are_no_increments():
-    """Where the first column is missing, its span is what keeps them apart."""
+    """A quarter of the span of the first column lies between, and a step."""
     frame = values("integers", 300)
     learned = fit(Table(frame, schema("integers").resolve(frame)))
     (each,) = learned.increments
     added = each.of(frame).to_numpy()
     alone = frame["low"].isna().to_numpy()
-    assert (added[alone & frame["high"].notna()] <= -51).all()
+    assert (added[alone & frame["high"].notna()] <= -13).all()
     assert (added[~alone & frame["high"].notna()] >= 0).all()
     inside = each.built(frame, pd.Series(np.where(alone, 3.0, -60.0)))[1]
     assert not inside.any()
@@ -209,6 +209,94 @@ def test_files_of_before_have_distances_that_are_positive(span):
     assert inside.all()
     pd.testing.assert_series_equal(back, frame["high"], check_names=False)
     assert not (added < 0 * added.dropna().iloc[0]).any()
+
+
+@pytest.mark.parametrize(("step", "n"), [(0.1, 11), (0.05, 7), (0.3, 59), (0.01, 40)])
+def test_distances_are_those_of_the_grid(step, n):
+    """Rounding of a bound and its gap must not lose what lies at the lower bound."""
+    bounds = {"lower": step * 3, "resolution": step}
+    low = Column("low", "continuous", upper=step * n, **bounds)
+    high = Column("high", "continuous", upper=2 * step * n, **bounds)
+    high_values = step * np.arange(3, 2 * n)
+    frame = pd.DataFrame({"low": np.nan, "high": np.repeat(high_values, 30)})
+    frame.loc[::2, "low"] = step * 3
+    table = Table(frame, Schema([low, high], [RULE]).resolve(frame))
+    (each,) = fit(table).increments
+    back, inside = each.built(frame, each.of(frame))
+    assert inside.all()
+    np.testing.assert_allclose(back, frame["high"])
+
+
+YEARS = {"lower": "1900-01-01", "upper": "2100-12-31", "resolution": "D"}
+WIDE = {
+    "dates": ("datetime", YEARS),
+    "continuum": ("continuous", {"lower": 0, "upper": 1e6}),
+    "coarse grid": ("integer", {"lower": 0, "upper": 2**52}),
+    "nearly coarse": ("integer", {"lower": 0, "upper": 550_000}),
+}
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("case", WIDE)
+def test_wide_bounds_blur_no_distance(case):
+    rng = np.random.default_rng(0)
+    low = rng.integers(100, 500, 2000)
+    frame = pd.DataFrame({"low": low, "high": low + rng.integers(0, 9, 2000)})
+    kind, bounds = WIDE[case]
+    if kind == "datetime":
+        frame = pd.Timestamp("2020-01-01") + frame.apply(pd.to_timedelta, unit="D")
+    frame["low"] = frame["low"].mask(rng.random(2000) < 0.4)
+    facts = [Column(name, kind, **bounds) for name in ("low", "high")]
+    model = DPHFlowSynthesizer(5.0, schema=Schema(facts, [RULE]), n_steps=0)
+    rows = model.fit(frame).sample(2000)
+    assert rows["low"].isna().mean() == pytest.approx(0.4, abs=0.05)
+    middle = [t["high"][t["low"].isna()].median() for t in (frame, rows)]
+    size = pd.Timedelta(1, "D") if kind == "datetime" else 1
+    assert abs(middle[1] - middle[0]) < 40 * size
+    added = (rows["high"] - rows["low"]).dropna()
+    assert (added < 12 * size).mean() > 0.9
+
+
+def test_a_column_that_is_one_number_may_be_missing():
+    missing = np.random.default_rng(0).random(1000) < 0.4
+    frame = pd.DataFrame({"low": np.where(missing, np.nan, 5.0), "high": 5.0})
+    model = DPHFlowSynthesizer(None, schema=Schema([], [RULE]), n_steps=0).fit(frame)
+    rows = model.sample(1000)
+    assert rows["low"].isna().mean() == pytest.approx(missing.mean(), abs=0.06)
+    assert set(rows["high"]) == {5.0}
+
+
+def test_rare_values_are_completed():
+    """What cannot lead to them is no candidate; missing values may be asked for."""
+    rng = np.random.default_rng(0)
+    low = rng.integers(0, 11, 1500)
+    high = np.minimum(low + rng.poisson(2, 1500), 20)
+    frame = pd.DataFrame({"low": pd.Series(low).mask(low % 5 == 1), "high": high})
+    facts = [Column("low", "integer", lower=0, upper=10, nullable=True)]
+    facts.append(Column("high", "integer", lower=0, upper=20))
+    model = DPHFlowSynthesizer(None, schema=Schema(facts, [RULE]), n_steps=0)
+    model.fit(frame)
+    for top in (17, 19, 20):
+        part = pd.DataFrame({"high": [top] * 30})
+        assert (model.sample(given=part)["high"] == top).all()
+        part = part.assign(low=np.nan)[["low", "high"]].astype(frame.dtypes)
+        filled = model.sample(given=part, impute=True)
+        assert filled["low"].between(0, 10).all()
+    never = frame.assign(low=low.astype(float))
+    rows = model.fit(never).sample(20, given={"low": None})
+    assert rows["low"].isna().all()
+
+
+@pytest.mark.parametrize("epsilon", [3.0, None])
+def test_an_autoencoder_keeps_the_share_of_what_is_missing(epsilon):
+    frame = pd.DataFrame({"low": np.arange(2000) % 40, "c": ["a", "b"] * 1000})
+    frame["high"] = frame["low"] + np.arange(2000) % 7
+    frame["low"] = frame["low"].mask(np.arange(2000) % 5 < 2)
+    facts = [Column(name, "integer", lower=0, upper=60) for name in ("low", "high")]
+    model = DPVAESynthesizer(epsilon, schema=Schema(facts, [RULE]), n_steps=40)
+    rows = model.fit(frame).sample(2000)
+    assert rows["low"].isna().mean() == pytest.approx(0.4, abs=0.05)
+    assert RULE.holds(rows).all()
 
 
 @pytest.mark.parametrize("order", [["low", "high", "c"], ["c", "high", "low"]])

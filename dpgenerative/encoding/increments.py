@@ -26,6 +26,12 @@ from dpgenerative.tables.constraints import LessEqual
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import PER_DAY, from_units
 
+WIDEST_APART = 80_000.0
+"""Steps of a grid that is fine enough for distances far from increments."""
+
+LEAST_MASS = 1e-12
+"""Of cells in which no increment can lie."""
+
 # Which columns ------------------------------------------------------------------------
 
 
@@ -154,13 +160,26 @@ def increment_column(low: Column, high: Column, strict: bool) -> Column:
     lower = max(least(high, strict), high.lower - low.upper)
     upper = max(lower, high.upper - low.lower)
     if low.nullable:
-        lower = -upper - (low.upper - low.lower) - (high.step or 0.0)
+        lower = -upper - gap_of(low, high)
     return replace(column, lower=lower, upper=upper)
 
 
 def least(high: Column, strict: bool) -> float:
     """Return the smallest increment."""
     return float(high.step or 0.0) if strict else 0.0
+
+
+def gap_of(low: Column, high: Column) -> float:
+    """Return what is between increments and distances from a lower bound.
+
+    Of a fine grid a quarter of the span of the first column: intervals get wider away
+    from 0, and those of these distances would be too unlike. Else one step.
+    """
+    if high.step is None:
+        return 0.0
+    first = low.numbers
+    span = scale(low, high) * (first.upper - first.lower) / high.step
+    return high.step * (1 + (span // 4 if span <= WIDEST_APART else 0))
 
 
 # The columns of a table ---------------------------------------------------------------
@@ -171,7 +190,7 @@ class Increment:
     """A column that is learned as another one plus an increment.
 
     Where the other is missing, the distance from its lower bound is learned, as a
-    negative number, so that it shares no cell with increments.
+    negative number, so that it has cells of its own.
 
     Attributes
     ----------
@@ -230,7 +249,7 @@ class Increment:
         ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
         if reach:
             ends[0] = factor * first.lower
-            ends[1] = max(ends[1], ends[0] - added.lower - self._gap)
+            ends[1] = max(ends[1], ends[0] - added.lower - self.gap)
         bounded = high.bounded(*grid.within_type(high, dtype, ends))
         return replace(self, whole=whole_codec(bounded, dtype), reach=reach)
 
@@ -243,15 +262,13 @@ class Increment:
         if column.lower is not None:
             facts = column.numbers
             numbers = np.clip(numbers, facts.lower, facts.upper)
-        step = self.low.numbers.step or 1.0
+        step, most = self.low.numbers.step or 1.0, np.finfo(float).max
         with np.errstate(over="ignore"):
-            added = numbers - self._base(steps * step)
-        most = np.finfo(float).max
-        if self.reach:
-            alone = -np.clip(added, 0.0, most) - self._gap
-            added = np.where(np.isnan(steps), alone, np.clip(added, self.least, most))
-        else:
-            added = np.clip(added, self.least, most)
+            distance = numbers - self._base(steps * step)
+            added = np.clip(distance, self.least, most)
+            if self.reach:
+                apart = np.maximum(-distance.clip(0.0, most) - self.gap, -most)
+                added = np.where(np.isnan(steps), apart, added)
         if not column.temporal:
             return pd.Series(added)
         missing = np.isnan(added)
@@ -263,16 +280,17 @@ class Increment:
     ) -> tuple[pd.Series, np.ndarray]:
         """Return the column, and which of its values lie within its bounds.
 
-        Others have the sign that does not go with the column below, if either occurs.
+        Others have the sign that does not go with the column below.
         """
-        column, gap = self.whole.column, self._gap
+        column = self.whole.column
         low = as_numbers(self.low, rows[self.low.name])
         numbers, fits = as_numbers(column, added), np.ones(len(low), dtype=bool)
         if self.reach:
-            alone, is_distance = np.isnan(low), numbers <= -gap
-            both = self.reach[0] <= -gap and self.reach[1] >= self.least
-            fits = np.isnan(numbers) | (alone == is_distance) | (not both)
-            numbers = np.where(is_distance & alone, -numbers - gap, numbers)
+            alone = np.isnan(low)
+            apart, above = self.signs(numbers)
+            fits = np.isnan(numbers) | np.where(alone, apart, above)
+            fits |= not self.has_both
+            numbers = np.where(alone & apart, -numbers - self.gap, numbers)
             numbers = np.maximum(numbers, np.where(alone, 0.0, self.least))
         base = self._base(low)
         values, inside = grid.nearest_values(column, self.whole.dtype, numbers + base)
@@ -287,25 +305,69 @@ class Increment:
         """
         column = self.whole.column
         numbers = as_numbers(column, high) - as_numbers(column, added)
-        unknown = np.isnan(numbers) | (as_numbers(column, added) < self.least)
+        unknown = np.isnan(numbers) | ~self.signs(as_numbers(column, added))[1]
         numbers = np.where(unknown, self.low.numbers.lower, numbers)
         values, inside = grid.nearest_values(self.low, dtype, numbers)
         return values, inside & ~unknown
 
     @property
-    def _gap(self) -> float:
-        """What keeps distances from the lower bound apart from increments.
+    def gap(self) -> float:
+        """What is between increments and distances, which are negative."""
+        return gap_of(self.low, self.whole.column)
 
-        The span of the column below: cells get wider away from 0, and of these numbers
-        they are alike.
+    @property
+    def has_both(self) -> bool:
+        """Whether the released bounds leave distances as well as increments."""
+        if self.reach is None:
+            return False
+        half = 0.5 * (self.whole.column.step or 0.0)
+        return self.reach[0] < half - self.gap and self.reach[1] > self.least - half
+
+    def signs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which numbers are distances, and which are increments.
+
+        Of a continuum, 0 is both.
         """
-        first, high = self.low.numbers, self.whole.column
-        return scale(self.low, high) * (first.upper - first.lower) + (high.step or 0.0)
+        half = 0.5 * (self.whole.column.step or 0.0)
+        return numbers <= half - self.gap, numbers >= self.least - half
+
+    def parted(self, codec: Codec) -> IntervalCodec:
+        """Return cells of increments cut where distances and increments begin.
+
+        What is counted of a cell goes to its parts by their lengths on the axis, and
+        nothing to what lies between.
+        """
+        assert isinstance(codec, IntervalCodec)
+        step = codec.column.step or 1.0
+        half = 0.5 * (codec.column.step is not None)
+        cuts = np.array([half - self.gap / step, self.least / step - half])
+        low, high = codec.edges[[0, -1]]
+        edges = np.unique([*codec.edges, *cuts[(low < cuts) & (cuts < high)]])
+        cells = np.searchsorted(codec.edges, edges[:-1], side="right") - 1
+        middle, value = (edges[:-1] + edges[1:]) / 2, codec.values[cells]
+        lengths = np.diff(codec.axis.to(edges))
+        lengths[(cuts[0] < middle) & (middle < cuts[1])] = 0.0
+        holds = np.searchsorted(edges[1:-1], value, side="right") == np.arange(
+            len(value)
+        )
+        lengths = np.where(np.isnan(value), lengths, holds)
+        parts = lengths / np.maximum(np.bincount(cells, lengths), LEAST_MASS)[cells]
+        inner = np.maximum(codec.masses[cells] * parts, LEAST_MASS)
+        masses = np.append(inner, codec.masses[len(codec.values) :])
+        masses = masses / masses.sum()
+        single = grid.single_values(codec.column, edges)
+        values = np.where(np.isnan(value) | ~holds, single, value)
+        return replace(codec, masses=masses, edges=edges, values=values)
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound of the column below, in numbers of the column."""
+        return scale(self.low, self.whole.column) * self.low.numbers.lower
 
     def _base(self, values: np.ndarray) -> np.ndarray:
         """Return numbers of the column below in those of the column."""
-        present = np.where(np.isnan(values), self.low.numbers.lower, values)
-        return scale(self.low, self.whole.column) * present
+        size = scale(self.low, self.whole.column)
+        return np.where(np.isnan(values), self.lowest, size * values)
 
 
 def nested_signs(
@@ -313,15 +375,12 @@ def nested_signs(
 ) -> Iterator[Nesting]:
     """Yield which cells of increments go with which of the column below."""
     for each in increments:
-        low, added = codecs[each.low.name], codecs[each.name]
-        if not each.reach:
-            continue
-        assert isinstance(added, IntervalCodec)
-        ends = added.edges + 0.5 * (added.column.step is not None)
-        positive, negative = (
-            np.append(ends[1:] > 0, True),
-            np.append(ends[:-1] < 0, True),
-        )
-        allowed = np.tile(positive, (low.n_cells, 1))
-        allowed[-1] = negative  # where it is missing
-        yield Nesting(each.name, each.low.name, allowed[:, : added.n_cells])
+        if each.has_both:
+            low, added = codecs[each.low.name], codecs[each.name]
+            assert isinstance(added, IntervalCodec)
+            middle = (added.edges[:-1] + added.edges[1:]) / 2
+            signs = each.signs(middle * (added.column.step or 1.0))
+            apart, above = (np.append(each, True)[: added.n_cells] for each in signs)
+            allowed = np.tile(above, (low.n_cells, 1))
+            allowed[-1] = apart  # where it is missing
+            yield Nesting(each.name, each.low.name, allowed)

@@ -154,7 +154,8 @@ class TableTransformer:
     calendars : tuple of Calendar
         Columns of instants that are learned by their parts.
     nestings : tuple of Nesting
-        Columns whose levels lie within those of others.
+        Columns whose levels lie within those of others, and increments whose signs
+        follow from others.
     places : tuple of Places
         Columns that are learned together.
     breaks : tuple of StickBreaking
@@ -258,6 +259,9 @@ class TableTransformer:
         columns, calendars = learning.single(single)
         increments = learning.increments(columns)
         breaks = learning.breaks()
+        for each in increments:
+            if each.has_both:
+                codecs[each.name] = each.parted(codecs[each.name])
         levels, signs = nested_levels(nested, codecs), nested_signs(increments, codecs)
         nestings = (*levels, *signs)
         for name, now in repeats.items():

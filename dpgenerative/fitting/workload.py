@@ -100,7 +100,7 @@ def check_names(owner: str, workload: Sequence[Any], schema: Schema) -> None:
             refuse(owner, "workload", rule, table)
 
 
-def factors_of_groups(transformer: TableTransformer) -> list[TableFactor]:
+def factors_of_nestings(transformer: TableTransformer) -> list[TableFactor]:
     """Return what rules out cells that do not go with those of a column before."""
     factors = []
     for each in transformer.nestings:

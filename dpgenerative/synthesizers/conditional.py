@@ -37,7 +37,7 @@ from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.encoding.codecs import Codec, Segments
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
-from dpgenerative.synthesizers.partial_rows import PartialRows, logs
+from dpgenerative.synthesizers.partial_rows import PartialRows, logs, nested
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
 from dpgenerative.tables.schema import Schema
@@ -121,6 +121,7 @@ class Candidates:
             j: logs(segments.shares(self.transformer.codecs[j].n_cells)).unsqueeze(0)
             for j, segments in clamped.items()
         }
+        shares = nested(self.transformer, shares)
         frames: list[pd.DataFrame] = []
         scores = np.empty(0)
         tried, n_valid, bound, needed = 0, 0, 0.0, n

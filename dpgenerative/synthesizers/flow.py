@@ -24,7 +24,7 @@ from dpgenerative.fitting.workload import (
     check_names,
     check_workload,
     count_tables,
-    factors_of_groups,
+    factors_of_nestings,
 )
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
@@ -234,7 +234,7 @@ class FlowRecipe(GroupedRecipe):
         streams: Streams,
     ) -> None:
         if self.is_exact:
-            model.factors = factors_of_groups(transformer)
+            model.factors = factors_of_nestings(transformer)
         if self.anchored:
             if model.first.ordered_only:
                 model.first.denoise_weights()

@@ -1,6 +1,6 @@
 """Values given in partial rows, and what follows from them for the other columns."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -102,7 +102,32 @@ class PartialRows:
             if each.name in self.values and each.low.name not in others:
                 k = self.transformer.place(each.low.name)
                 shares[k] = logs(self._in_reach(each, k, rows)) + shares.get(k, 0)
-        return shares
+                if each.has_both:
+                    j = self.transformer.place(each.name)
+                    shares[j] = shares[j] + logs(self._leads_here(each, j, rows))
+        return nested(self.transformer, shares)
+
+    def _leads_here(self, each: Increment, j: int, rows: np.ndarray) -> np.ndarray:
+        """Return which cells of an increment can lead to values that are given.
+
+        Increments from between the bounds of the column below, and the one distance
+        from the lower bound, where the column below may be missing.
+        """
+        codec, column = self.transformer.codecs[j], each.whole.column
+        assert isinstance(codec, IntervalCodec)
+        high, step = self.values[each.name].reindex(rows), codec.column.step or 1.0
+        ends, size = codec.edges * step, scale(each.low, column)
+        most = as_numbers(column, high)[:, None] - each.lowest
+        least = most - size * (each.low.numbers.upper - each.low.numbers.lower)
+        cells = np.searchsorted(codec.edges[1:-1], -(most + each.gap) / step, "right")
+        allowed = each.signs((ends[:-1] + ends[1:]) / 2)[1]
+        allowed = allowed & (ends[:-1] <= most) & (ends[1:] >= least)
+        if each.low.name not in self.values:
+            allowed |= cells == np.arange(allowed.shape[1])
+        of_given = self.codes[j][rows, None] >= 0
+        allowed |= of_given | ~allowed.any(axis=1, keepdims=True)
+        n_more = codec.n_cells - allowed.shape[1]
+        return np.pad(allowed, [(0, 0), (0, n_more)], constant_values=True)
 
     def _in_reach(self, each: Increment, k: int, rows: np.ndarray) -> np.ndarray:
         """Return which cells of a column an increment can lead from, to values given.
@@ -116,7 +141,7 @@ class PartialRows:
         high = as_numbers(whole, self.values[each.name].reindex(rows))[:, None]
         size = scale(codec.column, whole)  # of a date, a day
         ends, added = codec.edges * (codec.column.step or 1.0) * size, added.numbers
-        allowed = ends[1:] >= high - added.upper - size
+        allowed = ends[1:] >= high - max(added.upper, each.least) - size
         allowed &= ends[:-1] <= high - max(added.lower, each.least)
         is_given = self.given[each.low.name][rows, None]
         allowed |= is_given | ~allowed.any(axis=1, keepdims=True)
@@ -271,3 +296,19 @@ def _converted(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
 def logs(shares: np.ndarray) -> Tensor:
     """Return the logarithms of shares of cells, -inf of 0."""
     return torch.from_numpy(shares.astype(float)).log().float()
+
+
+def nested(
+    transformer: TableTransformer, shares: Mapping[int, Tensor]
+) -> dict[int, Tensor]:
+    """Return log-shares of cells without those that go with none of another column."""
+    shares = dict(shares)
+    for each in transformer.nestings:
+        pair = transformer.place(each.within), transformer.place(each.name)
+        allowed = torch.from_numpy(each.allowed).float()
+        for (k, j), pairs in ((pair, allowed), (pair[::-1], allowed.T)):
+            if k in shares:
+                possible = shares[k].isfinite().float() @ pairs > 0
+                possible |= ~possible.any(1, keepdim=True)
+                shares[j] = possible.float().log() + shares.get(j, 0)
+    return shares

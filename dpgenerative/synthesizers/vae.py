@@ -19,7 +19,7 @@ from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.recipe import FitSize, Rule
-from dpgenerative.fitting.workload import count_tables
+from dpgenerative.fitting.workload import count_tables, factors_of_nestings
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
@@ -150,6 +150,7 @@ class VAERecipe(AutoencoderRecipe):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
+        model.factors = factors_of_nestings(transformer)
         super().finish(model, transformer, rows, plan, mechanisms, streams)
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             count_tables(
