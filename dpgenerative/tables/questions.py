@@ -77,9 +77,9 @@ _NINES = r"9*[6-9](\.0*)?"
 """Codes for missing, refused and their like: 9, 97, 998, 9999."""
 _KEY = (
     "Rows of one value agree in {0}. Is it the key of a person with several rows? Then "
-    'it takes "role": "unit", and columns with one value per person "per_unit": true: '
-    "without, each row is protected by itself, and a person with many hardly. Is it a "
-    "code? Then state by Determines what follows from it."
+    '"role": "unit" takes the place of its bounds or levels, and columns with one value '
+    'per person are "per_unit": true. Without a key a person with many rows is hardly '
+    "protected. Is it a code? Then state by Determines what follows from it."
 )
 _COMPUTED = (
     "Is it {0} in every row, as in those read? Then state "
