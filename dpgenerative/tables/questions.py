@@ -77,7 +77,7 @@ _NINES = r"9*[6-9](\.0*)?"
 """Codes for missing, refused and their like: 9, 97, 998, 9999."""
 _KEY = (
     "Rows of one value agree in {0}. Is it the key of a person with several rows? Then "
-    '"role": "unit" takes the place of its bounds or levels, and columns with one value '
+    '"role": "unit" takes the place of its bounds or levels, and columns of one value '
     'per person are "per_unit": true. Without a key a person with many rows is hardly '
     "protected. Is it a code? Then state by Determines what follows from it."
 )
