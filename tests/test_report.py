@@ -672,7 +672,7 @@ def test_one_relation_lost_among_many_unrelated_columns_is_seen(strength, expect
     real["1"] = strength * real["0"] + np.sqrt(1 - strength**2) * real["1"]
     shuffled = report(real, permuted(real, 0))
     found = {each.topic: each for each in shuffled.findings}
-    assert found["associations"].grade == "good"  # on average
+    assert found["associations"].grade == "fair"  # one pair of 45
     worst = found["worst association"]
     assert (worst.grade, set(worst.about)) == (expected, {"0", "1"})
     again = report(real, real.sample(1200, replace=True, random_state=1))
