@@ -1528,6 +1528,10 @@ def assert_same_fit(first, second):
         fields = ("edges", "values") if a.column.numeric else ("level_cells",)
         for field in ("masses", *fields):
             np.testing.assert_array_equal(getattr(a, field), getattr(b, field))
+    for a, b in zip(first.increments, second.increments, strict=True):
+        assert (a.low, a.whole.column, a.reach) == (b.low, b.whole.column, b.reach)
+    for a, b in zip(first.nestings, second.nestings, strict=True):
+        np.testing.assert_array_equal(a.allowed, b.allowed)
 
 
 def compare_neighbours(table, row, multiplier, *, seed=0, **options):

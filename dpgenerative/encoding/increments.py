@@ -266,7 +266,7 @@ class Increment:
         with np.errstate(over="ignore"):
             distance = numbers - self._base(steps * step)
             added = np.clip(distance, self.least, most)
-            if self.reach:
+            if self.has_distances:
                 apart = np.maximum(-distance.clip(0.0, most) - self.gap, -most)
                 added = np.where(np.isnan(steps), apart, added)
         if not column.temporal:
@@ -316,12 +316,18 @@ class Increment:
         return gap_of(self.low, self.whole.column)
 
     @property
-    def has_both(self) -> bool:
-        """Whether the released bounds leave distances as well as increments."""
-        if self.reach is None:
-            return False
+    def has_distances(self) -> bool:
+        """Whether distances are negative, and the released bounds leave some."""
         half = 0.5 * (self.whole.column.step or 0.0)
-        return self.reach[0] < half - self.gap and self.reach[1] > self.least - half
+        return self.reach is not None and self.reach[0] < half - self.gap
+
+    @property
+    def has_both(self) -> bool:
+        """Whether they leave increments as well."""
+        half = 0.5 * (self.whole.column.step or 0.0)
+        if self.reach is None or not self.has_distances:
+            return False
+        return self.reach[1] > self.least - half
 
     def signs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which numbers are distances, and which are increments.

@@ -110,8 +110,9 @@ class PartialRows:
     def _leads_here(self, each: Increment, j: int, rows: np.ndarray) -> np.ndarray:
         """Return which cells of an increment can lead to values that are given.
 
-        Increments from between the bounds of the column below, and the one distance
-        from the lower bound, where the column below may be missing.
+        Increments from between the bounds of the column below, and all distances where
+        that may be missing: one alone would be found so often, among candidates, that
+        few seem to be enough.
         """
         codec, column = self.transformer.codecs[j], each.whole.column
         assert isinstance(codec, IntervalCodec)
@@ -119,11 +120,9 @@ class PartialRows:
         ends, size = codec.edges * step, scale(each.low, column)
         most = as_numbers(column, high)[:, None] - each.lowest
         least = most - size * (each.low.numbers.upper - each.low.numbers.lower)
-        cells = np.searchsorted(codec.edges[1:-1], -(most + each.gap) / step, "right")
-        allowed = each.signs((ends[:-1] + ends[1:]) / 2)[1]
-        allowed = allowed & (ends[:-1] <= most) & (ends[1:] >= least)
-        if each.low.name not in self.values:
-            allowed |= cells == np.arange(allowed.shape[1])
+        apart, above = each.signs((ends[:-1] + ends[1:]) / 2)
+        allowed = above & (ends[:-1] <= most) & (ends[1:] >= least)
+        allowed |= apart & (each.low.name not in self.values)
         of_given = self.codes[j][rows, None] >= 0
         allowed |= of_given | ~allowed.any(axis=1, keepdims=True)
         n_more = codec.n_cells - allowed.shape[1]
