@@ -111,8 +111,8 @@ class PartialRows:
         """Return which cells of an increment can lead to values that are given.
 
         Increments from between the bounds of the column below, and all distances where
-        that may be missing: one alone would be found so often, among candidates, that
-        few seem to be enough.
+        that may be missing. (With the exact one alone, most candidates would have it,
+        and their effective number would hide how few others there are.)
         """
         codec, column = self.transformer.codecs[j], each.whole.column
         assert isinstance(codec, IntervalCodec)
