@@ -643,8 +643,8 @@ def changed_file(model_file, path, **strings):
 
 
 def test_a_file_of_a_newer_format(model_file, tmp_path):
-    changed_file(model_file, tmp_path / "file", dpgenerative="4", manifest="?")
-    with pytest.raises(FileFormatError, match=r"has format 4, and .* up to 3. Install"):
+    changed_file(model_file, tmp_path / "file", dpgenerative="5", manifest="?")
+    with pytest.raises(FileFormatError, match=r"has format 5, and .* up to 4. Install"):
         load(tmp_path / "file")
 
 

@@ -763,8 +763,13 @@ def test_files_keep_it(fitted, tmp_path):
     assert Schema.from_dict(schema().to_dict()) == schema()
 
 
-def test_files_of_the_first_days_of_linked_rows_load():
-    drawn = load(FIXTURES / "linked-3.dpg").sample(20, random_state=0)
+@pytest.mark.parametrize("version", [3, 4])
+def test_files_of_linked_rows_load(version):
+    """Up to format 3, first rows had increments from the lower bound of the order."""
+    synthesizer = load(FIXTURES / f"linked-{version}.dpg")
+    (each,) = synthesizer._transformer.increments
+    assert each.has_distances == (version > 3)
+    drawn = synthesizer.sample(20, random_state=0)
     assert drawn["patient"].nunique() == 20
     assert drawn.groupby("patient")["day"].is_monotonic_increasing.all()
 

@@ -202,7 +202,7 @@ class Increment:
         The smallest increment.
     reach : tuple of float, optional
         Released bounds of what is learned; None where distances are positive, as in
-        files of version 1.0.
+        files of formats up to 3.
     """
 
     low: Column

@@ -64,7 +64,7 @@ from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import Sequences
 from dpgenerative.tables.values import as_python
 
-FORMAT, OLDEST = 3, 2
+FORMAT, OLDEST = 4, 2
 """Version of the files that are written, and the oldest that are read."""
 CHECKPOINT = "unfinished fit: private, do not release"
 """Kind that a file states if it holds a checkpoint."""
