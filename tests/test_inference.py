@@ -315,7 +315,9 @@ def test_normal_intervals_of_a_normal_estimate_cover():
     assert 0.88 < covers.mean() < 0.92
 
 
-@pytest.mark.parametrize(("retained", "effect"), [(0.5, 10.0), (1.0, 10.0), (0.6, 0.0)])
+@pytest.mark.parametrize(
+    ("retained", "effect"), [(0.5, 10.0), (1.0, 10.0), (1.2, 10.0), (0.6, 0.0)]
+)
 def test_what_refits_lose_of_a_relation_is_restored(retained, effect):
     """Fits retain a share of it, and so do refits of what is left."""
     rng = np.random.default_rng(0)

@@ -19,7 +19,8 @@ MOST_BIASED = 2.0
 MOST_UNDEFINED = 0.05
 """Share of refits without a result, likewise."""
 LEAST_RETAINED = 0.25
-"""Least share of a relation by which an estimate is divided: below, it is lost."""
+"""Least share of a relation by which an estimate is divided: below, it is lost. One
+over it is the largest."""
 UNRELATED = (
     "The budget was too small for relations between columns: differences between "
     "groups, correlations and slopes may well lie outside of their intervals."
@@ -67,15 +68,16 @@ class Bootstrap:
 
     @property
     def retained(self) -> pd.Series:
-        """Share of a relation between columns that refits retain, from .25 to 1.
+        """Share of a relation between columns that refits retain, from .25 to 4.
 
         The relation is what a result differs by from that on shuffled columns. A share
-        that chance can explain is drawn towards 1 (James and Stein 1961).
+        that chance can explain is drawn towards 1 (James and Stein 1961). Above 1,
+        refits exaggerate it.
         """
         own, made = self._relations()
         variance = (made.var() / made.count()).fillna(0.0)
         share = (own * made.mean() + variance) / (own**2 + variance)
-        return share.fillna(1.0).clip(LEAST_RETAINED, 1.0)
+        return share.fillna(1.0).clip(LEAST_RETAINED, 1 / LEAST_RETAINED)
 
     @property
     def _is_lost(self) -> pd.Series:
@@ -100,9 +102,11 @@ class Bootstrap:
         own, made = self._relations()
         share, counts = self.retained, np.maximum(self.replicates.count(), 2)
         single, replicates = self.estimate - own, self.replicates - made
-        # Of the fit, of the bias, and of the share (by the delta method).
-        variance = (replicates + made / share).var()
-        variance += (replicates.var() + made.var() / share**4) / counts
+        # Of the fit, of the bias, and of the share (by the delta method). What is
+        # exaggerated is no more certain for that.
+        lost = share.clip(upper=1.0)
+        variance = (replicates + made / lost).var()
+        variance += (replicates.var() + made.var() / lost**4) / counts
         return 2 * single - replicates.mean() + own / share, np.sqrt(variance)
 
     @property
@@ -119,7 +123,7 @@ class Bootstrap:
     def standard_error(self) -> pd.Series:
         """Standard deviation of the replicates: sampling and noise together.
 
-        Intervals of relations are wider, by one over the share `retained`.
+        Intervals of relations are wider, by one over the share `retained` if below 1.
         """
         return self.replicates.std()
 
