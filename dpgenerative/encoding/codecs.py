@@ -272,7 +272,9 @@ class IntervalCodec(Codec):
             # Far from 0 the difference of two large numbers gives way to the slope.
             far = np.abs(steps) > 1e6
             log_mass = np.where(far, log_mass, np.log(np.where(far, 1.0, span)))
-            log_mass = np.where(self.atoms[codes], np.log(high - low), log_mass)
+            # An interval may hold more values than the one that it stands for.
+            is_single = np.append(self.values, np.nan)[codes] == steps
+            log_mass = np.where(is_single, np.log(high - low), log_mass)
         return np.where(np.isnan(steps), 0.0, log_mass - np.log(high - low))
 
     def segments(self, condition: Any) -> Segments:
