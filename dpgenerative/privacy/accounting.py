@@ -170,8 +170,8 @@ def epsilon_of(
 
 
 @lru_cache
-def _opacus(part: str) -> Any:
-    """Import Opacus' analysis of "rdp" or "prv", without all of Opacus.
+def _opacus_prv() -> Any:
+    """Import Opacus' privacy random variables, without all of Opacus.
 
     Its accountants import its optimizers, for a type, and these torch's distributed
     tensors and sympy: a second, in which the files that are needed are read ten times.
@@ -185,7 +185,7 @@ def _opacus(part: str) -> Any:
         base.IAccountant = object  # type: ignore[attr-defined]
         sys.modules.setdefault(name, package)
         sys.modules.setdefault(base.__name__, base)
-    return import_module(f"{name}.analysis.{part}")
+    return import_module(f"{name}.analysis.prv")
 
 
 def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
@@ -199,11 +199,7 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
         is_integer = RENYI_ORDERS % 1 == 0
         rdp = np.empty_like(curve)
         rdp[is_integer] = [_integer_order(q, z, a) for a in RENYI_ORDERS[is_integer]]
-        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            rdp[~is_integer] = _opacus("rdp").compute_rdp(
-                q=q, noise_multiplier=z, steps=1,
-                orders=RENYI_ORDERS[~is_integer].tolist(),
-            )  # fmt: skip
+        rdp[~is_integer] = _other_orders(q, z, RENYI_ORDERS[~is_integer])
         curve += r.steps * np.nan_to_num(rdp, nan=math.inf, posinf=math.inf)
     return curve
 
@@ -217,6 +213,19 @@ def _integer_order(q: float, z: float, order: float) -> float:
     terms = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
     terms += i * math.log(q) + (order - i) * math.log1p(-q) + i * (i - 1) / (2 * z * z)
     return max(float(logsumexp(terms)), 0.0) / (order - 1)  # NaN stays NaN
+
+
+def _other_orders(q: float, z: float, orders: np.ndarray) -> np.ndarray:
+    """Return Renyi divergences, ``log(E (1 + u)^a) / (a - 1)`` with u as in losses.
+
+    By the trapezoid rule, whose error vanishes exponentially for analytic functions
+    (Trefethen and Weideman 2014): less than rounding at steps of a 16th of a deviation.
+    """
+    x = np.arange(-12 * z, orders.max() + 12 * z, z / 16)
+    mass = -0.5 * (x / z) ** 2 - math.log(16 * math.sqrt(2 * math.pi))
+    loss = np.logaddexp(math.log1p(-q), math.log(q) + (x - 0.5) / (z * z))
+    moments = logsumexp(mass + orders[:, None] * loss, axis=1)
+    return np.asarray(np.maximum(moments, 0.0) / (orders - 1))
 
 
 def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:
@@ -257,7 +266,7 @@ def directed_bounds(
     reach : float
         The largest loss of the grid, of either sign (`loss_bound`).
     """
-    prv = _opacus("prv")
+    prv = _opacus_prv()
     counts = [r.steps for r in releases]
     facts = [(r.sampling_rate, r.noise_multiplier) for r in releases]
     removed = [prv.PoissonSubsampledGaussianPRV(*each) for each in facts]

@@ -93,20 +93,22 @@ SAMPLED = [
 
 
 @pytest.mark.thin(2)
-@pytest.mark.parametrize("z", [0.4, 1.0, 8.0])
-@pytest.mark.parametrize("q", [0.001, 0.06, 0.5])
-def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
+@pytest.mark.parametrize("z", [0.04, 0.12, 0.4, 1.0, 8.0, 300.0])
+@pytest.mark.parametrize("q", [1e-6, 0.001, 0.06, 0.5, 0.99])
+def test_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
     ours = renyi_curve([GaussianRelease(z, q, 7)])
     whole = accounting.RENYI_ORDERS % 1 == 0
-    few = whole & (accounting.RENYI_ORDERS <= 512)
+    few = (512 if z >= 0.4 else 20) >= accounting.RENYI_ORDERS
+    few &= whole | (np.arange(len(few)) % 7 == 0)
     orders = accounting.RENYI_ORDERS[few].tolist()
     found = rdp.compute_rdp(q=q, noise_multiplier=z, steps=7, orders=orders)
-    np.testing.assert_allclose(ours[few], found, rtol=1e-9, atol=1e-13)
+    # The series of Opacus ends at terms of e^-30.
+    np.testing.assert_allclose(ours[few], found, rtol=1e-9, atol=1e-10)
     # Of order 2 in closed form; and divergences do not fall with the order.
     second = math.log1p(q * q * math.expm1(1 / z**2))
     assert accounting._integer_order(q, z, 2) == pytest.approx(second, rel=1e-9)
     assert np.isfinite(ours).all()
-    assert (np.diff(ours[whole]) >= 0).all()
+    assert (np.diff(ours) >= -1e-11).all()
     assert (renyi_curve([GaussianRelease(math.inf, q)]) == 0).all()
 
 
@@ -447,12 +449,11 @@ def test_the_reach_bounds_both_tails_of_every_loss():
         assert outside > 1e-8 / 600
 
 
-@pytest.mark.parametrize("part", ["rdp", "prv"])
-def test_what_is_imported_of_opacus_is_opacus_own(part, monkeypatch):
-    whole = import_module(f"opacus.accountants.analysis.{part}")
-    assert accounting._opacus.__wrapped__(part) is whole
+def test_what_is_imported_of_opacus_is_opacus_own(monkeypatch):
+    whole = import_module("opacus.accountants.analysis.prv")
+    assert accounting._opacus_prv.__wrapped__() is whole
     monkeypatch.delitem(sys.modules, "opacus")
-    alone = accounting._opacus.__wrapped__(part)
+    alone = accounting._opacus_prv.__wrapped__()
     assert alone is not whole
     assert alone.__file__ == whole.__file__
     assert "opacus" not in sys.modules
