@@ -247,6 +247,7 @@ def test_as_a_module():
     assert "-n/--n-samples" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_warning_is_one_line(folder):
     words = [f"word{i}" for i in range(60)]
     pd.DataFrame({"notes": words}).to_parquet("words.parquet")

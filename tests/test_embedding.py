@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, forecast, load
+from dpgenerative.fitting import workload
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.embedding import (
     ClassCorrection,
@@ -237,7 +238,10 @@ WAVES = Schema([*NUMBERS, Column("up", "categorical", levels=["no", "yes"])])
 @shared
 def of_waves():
     flow = DPHFlowSynthesizer(4.0, schema=WAVES, n_steps=1, random_state=0)
-    return flow.fit(waves(10_000))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("POOL", "RAKED"):
+            patch.setattr(workload, name, 2**14)
+        return flow.fit(waves(10_000))
 
 
 def right_share(drawn):
@@ -245,7 +249,7 @@ def right_share(drawn):
 
 
 def right(synthesizer):
-    return right_share(synthesizer.sample(20_000, random_state=0))
+    return right_share(synthesizer.sample(5000, random_state=0))
 
 
 def test_a_fit_learns_classes_that_its_model_does_not():

@@ -46,6 +46,7 @@ def test_metrics_do_without_torch():
     assert not {"torch", "opacus", "sdmetrics"} & set(loaded_by(code))
 
 
+@pytest.mark.thorough
 def test_loading_and_sampling_do_without_the_accountant():
     code = "from dpgenerative import load, DPHFlowSynthesizer, DPVAESynthesizer"
     found = loaded_by(code)

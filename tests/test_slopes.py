@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import least_squares
 from scipy.stats import norm
 
 from dpgenerative import Column, Schema
 from dpgenerative.encoding.estimates import Partition
 from dpgenerative.encoding.slopes import (
     Decline,
+    _closest,
     fitted,
     toward_declines,
     with_slopes,
@@ -51,6 +53,34 @@ def test_a_decline_is_recovered(mirrored, b, c):
     rows = true.rows(starts, stops)
     found = fitted(rows, np.full(5, 1e-4), starts, stops)
     np.testing.assert_allclose(found.rows(starts, stops), rows, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_squares_are_least_beside_those_of_a_library(seed):
+    rng = np.random.default_rng(seed)
+    starts, stops = np.arange(6.0), np.arange(1, 7.0)
+    start = Decline(5.0, 1.0, 1.0, 0.0, 5.0, 1, 1.0)
+    true = replace(start, a=6.0, b=rng.uniform(-3, 6), c=rng.uniform(-2, 4))
+    stds = np.full(6, rng.choice([0.1, 10.0]))
+    rows = true.rows(starts, stops) + rng.normal(0, stds)
+
+    def gaps(values):
+        moved = replace(start, a=values[0], b=values[1], c=values[2])
+        return (rows - moved.rows(starts, stops)) / stds
+
+    ours = _closest(start, rows, stds, starts, stops)
+    assert min(ours.b, ours.c) >= 0
+    bounds = [-np.inf, 0, 0], np.inf
+    theirs = least_squares(gaps, [5.0, 1.0, 1.0], bounds=bounds).x
+    squares = [(gaps(x) ** 2).sum() for x in ([ours.a, ours.b, ours.c], theirs)]
+    assert squares[0] <= squares[1] * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("rows", [[0.0] * 4, [1e300] * 4, [1e-300, 0, 0, 5], [-9] * 4])
+def test_rows_that_no_decline_explains_end_in_finite_numbers(rows):
+    with np.errstate(all="ignore"):
+        found = fitted(np.array(rows), np.ones(4), np.arange(4.0), np.arange(1, 5.0))
+    assert np.isfinite([found.a, found.b, found.c]).all()
 
 
 def test_a_line_through_few_intervals_has_no_bend():

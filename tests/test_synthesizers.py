@@ -296,7 +296,7 @@ def test_a_seed_that_noise_followed_is_in_no_copy_whatever_noise_is_set_later(
     assert str(seed).encode() not in (tmp_path / "model").read_bytes()
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thorough
 @both
 def test_workers_are_sent_the_seed_that_their_fits_follow(estimator):
     search = GridSearchCV(

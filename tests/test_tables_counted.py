@@ -168,6 +168,8 @@ def test_tables_with_cuts_are_compared_as_one_table_is_counted(monkeypatch):
 
     monkeypatch.setattr(Comparison, "replace", replace)
     monkeypatch.setattr(workload, "release_counts", counted)
+    for name in ("POOL", "RAKED"):
+        monkeypatch.setattr(workload, name, 2**14)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.uniform(-1, 1, (20_000, 6)), columns=list("abcdef"))
     frame["odd"] = (frame > -0.4).sum(axis=1) % 2 == 1

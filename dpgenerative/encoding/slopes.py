@@ -12,7 +12,6 @@ decline by it inside their intervals.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from dpgenerative.encoding.estimates import LEAST, TAIL_NOISE, Partition
 
@@ -29,6 +28,10 @@ LEAST_ERROR = 0.1
 """Relative error of a decline at least."""
 N_ROUNDS, MOST_CALLS = 3, 30
 """Of a fit, after each of which its error is estimated anew."""
+FIRST_DAMPING, LEAST_DAMPING, LEAST_CURVATURE = 10.0, 1e-9, 1e-12
+"""Of its steps, which would be endless without."""
+LEAST_GAIN = 1e-8
+"""Of a step, relative to the squares that are left."""
 LARGEST_LOG, TINY = 300.0, 1e-300
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
@@ -215,31 +218,55 @@ def fitted(
     origin = float(starts[0] if sign > 0 else stops[0])
     scale = float(max(abs(starts[-1] - origin), abs(stops[-1] - origin)))
     first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]) * scale)
-    first = min(first, LARGEST_LOG)
-    values, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
-    least = np.array([-np.inf, 0, 0])[: len(rows)]
-
-    def decline(x: np.ndarray) -> Decline:
-        a, b, c = np.append(x, np.zeros(3 - len(x)))
-        return Decline(a, b, c, origin, scale, sign, error)
-
-    signs = np.array([-1.0, 1.0, 1.0])[: len(values)]
+    first, c = min(float(first), LARGEST_LOG), float(len(rows) > 2)
+    decline = Decline(first, 1.0, c, origin, scale, sign, error=1.0)
     for _ in range(N_ROUNDS):
-        expected = decline(values).rows(starts, stops)
-        stds = np.sqrt(variances + (error * expected) ** 2)
-
-        def gaps(x: np.ndarray) -> np.ndarray:
-            return np.asarray((rows - decline(x).rows(starts, stops)) / stds)  # noqa: B023
-
-        def slopes(x: np.ndarray) -> np.ndarray:
-            parts = decline(x).rows_and_slopes(starts, stops)[: len(x)]
-            return np.asarray((parts / stds).T * signs)  # noqa: B023
-
-        values = least_squares(
-            gaps, values, slopes, bounds=(least, np.inf), max_nfev=MOST_CALLS
-        ).x
-        expected = np.maximum(decline(values).rows(starts, stops), LEAST)
+        own = (decline.error * decline.rows(starts, stops)) ** 2
+        decline = _closest(decline, rows, np.sqrt(variances + own), starts, stops)
+        expected = np.maximum(decline.rows(starts, stops), LEAST)
         excess = ((rows - expected) ** 2 - variances) / expected**2
-        weights = expected**4 / (variances + (error * expected) ** 2) ** 2
-        error = float(np.sqrt(max(LEAST_ERROR**2, np.average(excess, weights=weights))))
-    return decline(values)
+        weights = expected**4 / (variances + (decline.error * expected) ** 2) ** 2
+        square = max(LEAST_ERROR**2, np.average(excess, weights=weights))
+        decline = replace(decline, error=float(np.sqrt(square)))
+    return decline
+
+
+def _closest(
+    decline: Decline,
+    rows: np.ndarray,
+    stds: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+) -> Decline:
+    """Return the decline whose squares are least, from one on.
+
+    By damped steps (Levenberg 1944; Marquardt 1963), of which b and c end at 0: for
+    three numbers, four times as fast as a library's method for many.
+    """
+    n = min(len(rows), 3)
+    least, signs = np.array([-np.inf, 0, 0])[:n], np.array([[1.0], [-1], [-1]])[:n]
+
+    def at(values: np.ndarray) -> tuple[Decline, np.ndarray, np.ndarray]:
+        moved = replace(decline, **dict(zip("abc", values.tolist(), strict=False)))
+        parts = moved.rows_and_slopes(starts, stops)[:n]
+        return moved, (rows - parts[0]) / stds, parts * signs / stds
+
+    values, damping = np.array([decline.a, decline.b, decline.c])[:n], FIRST_DAMPING
+    decline, gaps, slopes = at(values)
+    for _ in range(MOST_CALLS):
+        pull = slopes @ gaps
+        is_free = (values > least) | (pull > 0)
+        normal = slopes[is_free] @ slopes[is_free].T
+        diagonal = np.diag_indices_from(normal)
+        normal[diagonal] = normal[diagonal] * (1 + damping) + LEAST_CURVATURE
+        step = np.zeros(n)
+        step[is_free] = np.linalg.solve(normal, pull[is_free])
+        further = np.maximum(values + step, least)
+        moved = at(further)
+        gain = gaps @ gaps - moved[1] @ moved[1]
+        damping = max(damping * (0.1 if gain > 0 else 10.0), LEAST_DAMPING)
+        if gain > 0:
+            values, (decline, gaps, slopes) = further, moved
+        if abs(gain) <= LEAST_GAIN * (gaps @ gaps):
+            break
+    return decline

@@ -84,7 +84,7 @@ class SyntheticClassifier(ClassifierMixin, SyntheticPredictor):
     >>> import numpy as np
     >>> from dpgenerative import DPHFlowSynthesizer, SyntheticClassifier
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(2000, 2))
+    >>> X = rng.normal(size=(500, 2))
     >>> y = X[:, 0] > 0
     >>> flow = DPHFlowSynthesizer(epsilon=3.0)
     >>> model = SyntheticClassifier(flow, random_state=0).fit(X, y)
@@ -276,7 +276,7 @@ class SyntheticRegressor(RegressorMixin, SyntheticPredictor):
     >>> import numpy as np
     >>> from dpgenerative import DPHFlowSynthesizer, SyntheticRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(2000, 2))
+    >>> X = rng.normal(size=(500, 2))
     >>> flow = DPHFlowSynthesizer(epsilon=3.0)
     >>> model = SyntheticRegressor(flow, random_state=0).fit(X, X[:, 0])
     >>> model.predict(X[:5]).shape

@@ -270,7 +270,7 @@ def test_a_person_counted_row_by_row_is_betrayed(monkeypatch):
 # The same in seconds --------------------------------------------------------------
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", PAIRS)
 def test_whole_fits_of_people_within_their_claim(pair):
     rows, flow = of_people(12)

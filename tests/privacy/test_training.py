@@ -180,6 +180,7 @@ class Asked(replay.Recorder):
         return super().gradient(sums, stds, **stated)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", ["discovered", "tables"])
 def test_neighbours_ask_for_the_same_noise(name):
     params = replay.CONFIGURATIONS[name]
