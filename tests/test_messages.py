@@ -31,6 +31,7 @@ from dpgenerative.cli import main
 from dpgenerative.exceptions import (
     BudgetExceededError,
     FileFormatError,
+    HopelessBudgetWarning,
     InfeasibleBudgetError,
     PrivacyWarning,
     SamplingError,
@@ -262,6 +263,16 @@ def test_no_budget_is_shown_that_nobody_gave():
 def test_one_row_is_no_rows():
     plan = DPHFlowSynthesizer(epsilon=1.0, n_steps=1).fit(ROWS).privacy_.plan
     assert "from 1 row (released" in cautions(replace(plan, n_rows=1), 2)[0]
+
+
+def test_people_are_counted_as_people():
+    key, fact = Column("who", "integer", role="owner"), Column("x", "boolean")
+    rows = pd.DataFrame({"who": range(40), "x": [True, False] * 20})
+    flow = DPHFlowSynthesizer(1.0, schema=Schema([key, fact]), n_steps=1)
+    with pytest.warns(HopelessBudgetWarning, match=r"from (1 person|\d+ people) \("):
+        flow.fit(rows)
+    one = cautions(replace(flow.privacy_.plan, n_rows=1), 2, of_people=True)
+    assert "from 1 person (released" in one[0]
 
 
 # Samples ------------------------------------------------------------------------------

@@ -190,19 +190,28 @@ def _rows_per_column(plan: PrivacyPlan, n_columns: int) -> float:
     return plan.n_rows * plan.epsilon / max(1, n_columns)
 
 
-def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
-    """Return the cautions of a budget, from public and released numbers alone."""
+def cautions(
+    plan: PrivacyPlan, n_columns: int, of_people: bool = False
+) -> tuple[str, ...]:
+    """Return the cautions of a budget, from public and released numbers alone.
+
+    What was counted are rows, or people.
+    """
     if not plan.private:
         return ()
     untrained = [] if plan.n_steps or not n_columns else [UNTRAINED]
-    return (*weak_outlook(plan, n_columns), *untrained, *_weak_guarantee(plan))
+    weak = weak_outlook(plan, n_columns, of_people)
+    return (*weak, *untrained, *_weak_guarantee(plan))
 
 
-def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
+def weak_outlook(
+    plan: PrivacyPlan, n_columns: int, of_people: bool = False
+) -> list[str]:
     """Return the caution of a budget that leaves little to learn, if any."""
     prospect = outlook(plan, n_columns)
     noise = f"noise of standard deviation {count_std(plan.count_epsilon):.3g}"
-    rows = f"{plan.n_rows} row{'s' * (plan.n_rows != 1)} (released, with {noise})"
+    counted = ("person", "people") if of_people else ("row", "rows")
+    rows = f"{plan.n_rows} {counted[plan.n_rows != 1]} (released, with {noise})"
     if not n_columns:  # arrays
         numbers = f"{rows} and epsilon {plan.epsilon:.3g}"
         advice = "Use rows of more people or a larger epsilon."
@@ -228,7 +237,7 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
     epsilon, delta = plan.guarantee
     large = (
         f"delta {delta:g} should be below 1/n (about {1 / max(plan.n_rows, 1):.0e} "
-        "here, by the released row count): publishing one random row unchanged would "
+        "here, by the released count): publishing one random record unchanged would "
         "satisfy it. Choose a smaller one."
     )
     return [*[large] * (delta * plan.n_rows > 1), *weak_epsilon(epsilon)]

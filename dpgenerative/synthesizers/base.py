@@ -319,13 +319,14 @@ class Synthesizer(BaseEstimator):
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         """Return the report's notes on the released domain and the plan."""
-        return tuple(cautions(fitted.plan, len(schema)))
+        return cautions(fitted.plan, len(schema), session.has_people(self))
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
         """Yield warnings of what could not be learned, which `privacy_` notes too."""
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
         if outlook(plan, n_columns) == "hopeless":
-            yield HopelessBudgetWarning(cautions(plan, n_columns)[0])
+            of_people = session.has_people(self)
+            yield HopelessBudgetWarning(cautions(plan, n_columns, of_people)[0])
 
     # One fit --------------------------------------------------------------------
 

@@ -284,6 +284,11 @@ def is_linked(estimator: Any) -> bool:
     return schema is not None and schema.unit is not None
 
 
+def has_people(estimator: Any) -> bool:
+    """Return whether its schema has a key of persons, so that they are counted."""
+    return key_of(getattr(estimator, "schema", None)) is not None
+
+
 def key_of(schema: Schema | None) -> Column | None:
     """Return the column of persons' keys, of whom each is one record."""
     columns = () if schema is None else schema.columns
