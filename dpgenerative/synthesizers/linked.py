@@ -1,9 +1,4 @@
-"""Fits and samples of tables with several rows per person (`tables.sequences`).
-
-Formal guarantee: `read` passes rows on through `Sequences.steps` alone, which maps each
-person's rows to one row. So the fit that follows, which is (epsilon, delta)-DP for
-adding or removing one row of that, is so for a person with all of their rows.
-"""
+"""Domains and samples of tables with several rows per person (`tables.sequences`)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,43 +12,14 @@ from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.domain import TableDomain
-from dpgenerative.synthesizers import reading
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.partial_rows import require_fit
-from dpgenerative.synthesizers.session import Data
-from dpgenerative.tables.containers import TableFormat, select_columns
-from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows
+from dpgenerative.tables.containers import select_columns
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import NUMBER, PLACE, NoReturnAfter, Sequences
 
 MOST_TRIES = 100
 """Candidates per step, at most: most steps take the first."""
-
-
-def read(
-    estimator: Any, frame: pd.DataFrame | Rows, layout: TableFormat, schema: Schema
-) -> Data:
-    """Return what a fit reads: one step of every person.
-
-    Raises
-    ------
-    ValueError
-        Where rows cannot be linked: public facts alone decide.
-    """
-    reading.require_one_order(frame)
-    domain = domain_of(estimator, schema)
-    sequences = domain.sequences
-    assert sequences is not None
-    made = {*schema.names} - {*schema.modelled.names, sequences.unit}
-    ids = tuple((name, frame.dtypes[name]) for name in schema.names if name in made)
-    dtype = frame.dtypes[sequences.unit]
-    layout = replace(layout, ids=ids, sequences=sequences, unit_dtype=dtype)
-    names = [sequences.unit, *sequences.fixed, *sequences.varying]
-    rows = select_columns(frame, names)
-    dtypes = tuple(sequences.steps(TableDomain.blank(rows)).dtypes)
-    steps = Private(rows).map(sequences.steps)
-    return Data(steps, layout, schema, replace(domain, dtypes=dtypes))
 
 
 def domain_of(estimator: Any, schema: Schema) -> TableDomain:

@@ -1,7 +1,10 @@
 """What a fit of tables reads: files, containers, and people beside their rows.
 
-Formal guarantee: `sequences.merged` makes one table of two, person by person, and
-`sequences.one_row_each` reads one row of a person. No error here depends on a value.
+Formal guarantee: rows become `Private` here, and no error depends on a value.
+`sequences.merged` makes one table of two, person by person; `Sequences.steps` and
+`sequences.one_row_each` map each person's rows to one row. So the fit that follows,
+which is (epsilon, delta)-DP for adding or removing one row of that, is so for a person
+with all of their rows.
 """
 
 from collections.abc import Hashable
@@ -12,7 +15,11 @@ from typing import Any
 import pandas as pd
 
 from dpgenerative._validation import refuse
+from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.privacy.ranks import ProcessGroup
+from dpgenerative.synthesizers import linked
+from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.arrow import is_path
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
 from dpgenerative.tables.dtypes import CERTAIN
@@ -21,6 +28,83 @@ from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, in_memory, require_order, streamed
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import merged, one_row_each
+
+
+def read(estimator: Any, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+    """Return what a fit reads of X and y, and what is public of it.
+
+    Parameters
+    ----------
+    estimator : synthesizer of tables
+    X : table, or tuple of two tables
+    y : target, optional
+    public : table, optional
+    allow_empty : bool
+        Whether a table may be without rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what cannot be fitted: public facts alone decide.
+    """
+    owner, stated, recipe = estimator._owner, estimator._stated(), estimator._recipe
+    check_precision(owner, stated)
+    frame, layout = table_of(owner, X, y, stated, allow_empty)
+    if isinstance(frame, Rows) and not frame.is_ordered and not recipe.reads_once:
+        raise TypeError(
+            f"{owner}: with these parameters rows are read twice, and a "
+            "query may return them in another order. Write it to Parquet files."
+        )
+    schema = stated.resolve(frame, estimator._nominal(layout))
+    if layout.people:
+        schema = about_people(schema, layout.people).resolve(frame)
+    if schema.unit is not None:
+        if public is not None:
+            raise ValueError(f"{owner}: linked rows take no public ones yet.")
+        return steps_of(estimator, frame, layout, schema)
+    names = list(schema.modelled.names)
+    if not names:
+        raise ValueError(f"{owner} needs a column that is no identifier.")
+    recipe.check_schema(owner, schema.modelled)
+    if layout.y_name in {each.name for each in schema.derived}:
+        rule = "must not be derived: give the column in X"
+        refuse(owner, "y", rule, layout.y_name)
+    others = [name for name in schema.names if name not in names]
+    layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
+    if public is not None:
+        public = public_table(owner, readable(owner, public, stated), frame, layout)
+        public = select_columns(public, names)
+        schema = domain_of(schema, public)
+    rows = private_rows(estimator, frame, schema, names)
+    dtypes = tuple(select_columns(frame, names).dtypes)
+    domain = estimator._domain(schema)
+    domain = replace(domain, has_public=public is not None, dtypes=dtypes)
+    return Data(rows, layout, schema, domain, public)
+
+
+def steps_of(
+    estimator: Any, frame: pd.DataFrame | Rows, layout: TableFormat, schema: Schema
+) -> Data:
+    """Return what a fit of linked rows reads: one step of every person.
+
+    Raises
+    ------
+    ValueError
+        Where rows cannot be linked: public facts alone decide.
+    """
+    require_one_order(frame)
+    domain = linked.domain_of(estimator, schema)
+    sequences = domain.sequences
+    assert sequences is not None
+    made = {*schema.names} - {*schema.modelled.names, sequences.unit}
+    ids = tuple((name, frame.dtypes[name]) for name in schema.names if name in made)
+    dtype = frame.dtypes[sequences.unit]
+    layout = replace(layout, ids=ids, sequences=sequences, unit_dtype=dtype)
+    names = [sequences.unit, *sequences.fixed, *sequences.varying]
+    rows = select_columns(frame, names)
+    dtypes = tuple(sequences.steps(TableDomain.blank(rows)).dtypes)
+    steps = Private(rows).map(sequences.steps)
+    return Data(steps, layout, schema, replace(domain, dtypes=dtypes))
 
 
 def readable(owner: str, data: Any, stated: Schema) -> Any:

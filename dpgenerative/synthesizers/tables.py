@@ -1,7 +1,6 @@
 """Synthesizers of tables: what they read, how samples are chosen and returned."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -21,16 +20,14 @@ from dpgenerative.fitting.clipping import Sparsified
 from dpgenerative.fitting.domain import Domain, TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer
-from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import linked, notes, reading, writing
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates, check_given
-from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
+from dpgenerative.synthesizers.session import in_fitted_zones, with_stated_levels
 from dpgenerative.tables import containers
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.sequences import one_table
 
@@ -210,42 +207,7 @@ class BaseTableSynthesizer(Synthesizer):
 
     # What is read ---------------------------------------------------------------
 
-    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
-        stated = self._stated()
-        reading.check_precision(self._owner, stated)
-        frame, layout = reading.table_of(self._owner, X, y, stated, allow_empty)
-        once = isinstance(frame, Rows) and not frame.is_ordered
-        if once and not self._recipe.reads_once:
-            raise TypeError(
-                f"{self._owner}: with these parameters rows are read twice, and a "
-                "query may return them in another order. Write it to Parquet files."
-            )
-        schema = stated.resolve(frame, self._nominal(layout))
-        if layout.people:
-            schema = reading.about_people(schema, layout.people).resolve(frame)
-        if schema.unit is not None:
-            if public is not None:
-                raise ValueError(f"{self._owner}: linked rows take no public ones yet.")
-            return linked.read(self, frame, layout, schema)
-        names = list(schema.modelled.names)
-        if not names:
-            raise ValueError(f"{self._owner} needs a column that is no identifier.")
-        self._recipe.check_schema(self._owner, schema.modelled)
-        if layout.y_name in {each.name for each in schema.derived}:
-            rule = "must not be derived: give the column in X"
-            refuse(self._owner, "y", rule, layout.y_name)
-        others = [name for name in schema.names if name not in names]
-        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
-        if public is not None:
-            public = reading.readable(self._owner, public, stated)
-            public = public_table(self._owner, public, frame, layout)
-            public = containers.select_columns(public, names)
-            schema = domain_of(schema, public)
-        rows = reading.private_rows(self, frame, schema, names)
-        dtypes = tuple(containers.select_columns(frame, names).dtypes)
-        domain = self._domain(schema)
-        domain = replace(domain, has_public=public is not None, dtypes=dtypes)
-        return Data(rows, layout, schema, domain, public)
+    _read = reading.read
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of a table, in the model's order."""
