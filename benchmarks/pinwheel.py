@@ -44,8 +44,7 @@ from dpgenerative.models.priors import MixturePrior, log_normal
 from dpgenerative.privacy.accounting import GaussianRelease, epsilon_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.privacy.steps import PrivateGradient
-from dpgenerative.privacy.sums import Clipper
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.tables.private import Private
 
 RESULTS = Path(__file__).parent / "results"

@@ -70,8 +70,7 @@ from dpgenerative.privacy.accounting import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity, draw_partitions
-from dpgenerative.privacy.steps import PrivateGradient, plain_gradient
-from dpgenerative.privacy.sums import Clipper
+from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
 from dpgenerative.tables.private import Private
 
 RESULTS = Path(__file__).parent / "results"

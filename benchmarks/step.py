@@ -37,9 +37,13 @@ from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
+from dpgenerative.privacy.clipping import LARGEST_CHUNK
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.steps import PrivateGradient, plain_gradient
-from dpgenerative.privacy.sums import LARGEST_CHUNK, Clipper
+from dpgenerative.privacy.steps import (
+    Clipper,
+    PrivateGradient,
+    plain_gradient,
+)
 
 RESULTS = Path(__file__).parent / "results"
 FAST = ("flat", "per-layer", "per-unit")

@@ -29,8 +29,7 @@ from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.sampling import draw_partitions
-from dpgenerative.privacy.steps import PrivateGradient
-from dpgenerative.privacy.sums import Clipper
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
 
 RESULTS = Path(__file__).parent / "results"
 N_PARTITIONS = 16

@@ -7,7 +7,7 @@ from dpgenerative.privacy import plan
 from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.moments import MOMENTS
-from dpgenerative.privacy.steps import NORM, NORM_SHARE
+from dpgenerative.privacy.norm import NORM, NORM_SHARE
 from dpgenerative.privacy.tables import TABLES
 
 BUDGETS = {

@@ -24,9 +24,9 @@ from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
+from dpgenerative.privacy.norm import NORM
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.report import PrivacyReport
-from dpgenerative.privacy.steps import NORM
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 

@@ -42,7 +42,7 @@ from dpgenerative.fitting.recipe import FitSize
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.embedding import EMBEDDING
-from dpgenerative.privacy.steps import NORM
+from dpgenerative.privacy.norm import NORM
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
 from dpgenerative.synthesizers.flow_rules import table_budget

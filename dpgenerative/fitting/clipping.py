@@ -9,7 +9,7 @@ from typing import Any
 from dpgenerative._validation import check_option, number, option
 from dpgenerative.fitting.options import BatchTerm, Options, parameter
 from dpgenerative.privacy.clipping import STRATEGIES
-from dpgenerative.privacy.sums import Clipper
+from dpgenerative.privacy.steps import Clipper
 
 
 @dataclass(frozen=True, repr=False)

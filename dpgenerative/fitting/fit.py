@@ -26,7 +26,9 @@ from dpgenerative.fitting.loop import Keeper, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer
 from dpgenerative.fitting.recipe import FitSize, ModelRecipe, resolved
 from dpgenerative.fitting.threads import idle_threads
+from dpgenerative.privacy.clipping import LARGEST_CHUNK
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.norm import NORM, NORM_SHARE, estimate_norm
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
     count_epsilon,
@@ -35,15 +37,12 @@ from dpgenerative.privacy.plan import (
 )
 from dpgenerative.privacy.sampling import capacity, whole_pass
 from dpgenerative.privacy.steps import (
-    NORM,
-    NORM_SHARE,
     Chunk,
+    Clipper,
     Divergence,
     Objective,
     PrivateGradient,
-    estimate_norm,
 )
-from dpgenerative.privacy.sums import LARGEST_CHUNK, Clipper
 from dpgenerative.tables.private import Private
 
 LEAST_STEPS = 50

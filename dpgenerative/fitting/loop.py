@@ -13,6 +13,7 @@ from dpgenerative._progress import watched
 from dpgenerative._random import RandomSource, Streams
 from dpgenerative.fitting.options import Optimizer
 from dpgenerative.fitting.threads import idle_threads
+from dpgenerative.privacy.clipping import LARGEST_CHUNK
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -29,7 +30,6 @@ from dpgenerative.privacy.steps import (
     plain_gradient,
     trainable,
 )
-from dpgenerative.privacy.sums import LARGEST_CHUNK
 from dpgenerative.tables.private import Private
 
 LEAST_PLACES = 128

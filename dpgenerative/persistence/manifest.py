@@ -52,9 +52,9 @@ from dpgenerative.models.factors import TableFactor
 from dpgenerative.persistence.registry import ESTIMATORS, RECORDS, storable
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.moments import MOMENTS
+from dpgenerative.privacy.norm import NORM
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import PrivacyReport
-from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.tables import constraints
 from dpgenerative.tables.column import Column

@@ -19,12 +19,11 @@ term: a record that is added can reverse the m - 1 others, so that the sum moves
 to (2 m - 1) C; with a public cap M on m, beyond which the sum is 0, by (2 M - 1) C.
 ``batch`` clips the batch's mean gradient as a whole, which can be reversed: 2 C.
 
-Rounding: noise is added in float64. Whoever chooses all rows can
-make one more row change how the others are rounded, by less than clipping leaves unused
-of C (`gradients`): one row moves the computed sum by at most C too. This assumes that a
-layer computes the same numbers of a row, at one place of an array of one shape,
-whatever the other rows are, and the same sum of the same rows; `sampling` keeps rows at
-their places.
+Rounding: noise is added in float64. Whoever chooses all rows can make one more row
+change how the others are rounded, by less than clipping leaves unused of C
+(`gradients`): one row moves the computed sum by at most C too. This assumes that a
+layer computes the same numbers of a row, at one place of an array of one shape, and the
+same sum of the same rows, whatever others are; `sampling` keeps rows at their places.
 """
 
 import math
@@ -37,6 +36,7 @@ from torch import Tensor, nn
 
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.gradients.core import (
+    BLOCK,
     Call,
     LayerGradients,
     free_coordinates,
@@ -46,17 +46,8 @@ from dpgenerative.privacy.gradients.core import (
     scaled,
 )
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import Release
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, ProcessGroup
-from dpgenerative.privacy.sums import (
-    Clipper,
-    Gradients,
-    merged,
-    shifted_sum,
-    without_unusable,
-)
-from dpgenerative.tables.rows import Chunks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From row indices to losses of shape (n,) and latents of shape (n, ...), if needed: of
@@ -65,14 +56,130 @@ Divergence = Callable[[Tensor], Tensor]
 """From the latents of one partition, shape (m, ...), m >= 1, to a scalar."""
 Chunk = tuple[Tensor, Tensor]
 """Row indices, and which of them are present: the others are padding."""
-NORM = Release(
-    "norm",
-    "clipping norm (quantile of a noisy histogram, noise multiplier {multiplier})",
-    "norm",
-)
-NORM_SHARE = 0.01
-"""Share of the budget that estimates the clipping norm, where that is asked for."""
 AGGREGATIONS = ("term-wise", "micro", "batch")
+Gradients = dict[nn.Parameter, Tensor]
+
+
+@dataclass(frozen=True)
+class Clipper:
+    """How per-example and per-partition gradients are bounded.
+
+    Attributes
+    ----------
+    strategy : {"flat", "per-layer", "per-unit", "sparsified"}
+    bound : float
+        Clipping norm C of one record's gradient.
+    sparsity : float
+        For "sparsified".
+    group_bound : float
+        Clipping norm C_2 of one partition's gradient.
+    is_ranked : bool
+        For "sparsified": whether the threshold is an entry of the gradient.
+    """
+
+    strategy: str
+    bound: float
+    sparsity: float = 0.5
+    group_bound: float = 0.0
+    is_ranked: bool = False
+
+    def clipped_sums(
+        self,
+        layers: Sequence[LayerGradients],
+        present: Tensor,
+        generator: torch.Generator,
+    ) -> Gradients:
+        """Return the sum of the present rows' clipped gradients, as float64.
+
+        The sensitivity of all sums together is `bound`.
+        """
+        rows = present & without_unusable(layers)
+        sizes = [layer.n_coordinates for layer in layers]
+        bounds = clipping.layer_bounds(self.bound, sizes)
+        if self.strategy == "sparsified":
+            parts = [
+                self._thinned_sum(layer, rows, bound, generator)
+                for layer, bound in zip(layers, bounds, strict=True)
+            ]
+        else:
+            factors = self._factors(layers, bounds, rows)
+            parts = [
+                layer.weighted_sum(scale)
+                for layer, scale in zip(layers, factors, strict=True)
+            ]
+        return merged(parts)
+
+    def _thinned_sum(
+        self,
+        layer: LayerGradients,
+        rows: Tensor,
+        bound: float,
+        generator: torch.Generator,
+    ) -> Gradients:
+        """Return the sum of a layer's gradients, each thinned, then clipped.
+
+        A few exist at a time: as many as the processor's own cache holds.
+        """
+        n_entries = sum(p.numel() for p in layer.parameters)
+        taus, on_cpu = None, rows.device.type == "cpu"
+        if not self.is_ranked and self.sparsity:
+            taus = layer.scaled_to((1 - self.sparsity) * n_entries)
+        total = layer.flat(slice(0)).sum(0, dtype=torch.float64)
+        most = BLOCK if on_cpu else clipping.LARGEST_CHUNK
+        for chunk in clipping.gradient_chunks(rows, 64 * len(total), most):
+            thinned, tau = clipping.sparsify(
+                layer.flat(chunk),
+                self.sparsity,
+                generator,
+                self.is_ranked,
+                n_entries,
+                None if taus is None else taus[chunk],
+            )
+            thinned, tau = thinned if on_cpu else thinned.double(), tau[:, 0].double()
+            norms = clipping.lengths(thinned) * tau
+            scale = clipping.factors(norms, bound, norms * 1e-5) * rows[chunk]
+            # As in `without_unusable`; 0 x inf is not 0.
+            finite = norms.isfinite()
+            if not on_cpu or not bool(finite.all()):
+                thinned = torch.where(finite.unsqueeze(1), thinned, 0.0)
+                tau = torch.where(finite, tau, 0.0)
+            total += (scale * tau).to(thinned.dtype) @ thinned
+        return layer.of_flat(total)
+
+    def _factors(
+        self, layers: Sequence[LayerGradients], bounds: Sequence[float], rows: Tensor
+    ) -> Sequence[Tensor | list[Tensor]]:
+        """Return the factors of every layer's rows, or of the units of every row."""
+        if self.strategy == "per-unit":
+            pairs = zip(layers, bounds, strict=True)
+            return [layer.unit_factors(bound, rows) for layer, bound in pairs]
+        norms_of = zip(*(layer.squared_norms() for layer in layers), strict=True)
+        squares, margins = map(torch.stack, norms_of)
+        if self.strategy == "flat":
+            norms, margin = squares.sum(0).sqrt(), margins.sum(0)
+            return [clipping.factors(norms, self.bound, margin) * rows] * len(layers)
+        limits = torch.stack([squares.new_full((1,), bound) for bound in bounds])
+        return list(clipping.factors(squares.sqrt(), limits, margins) * rows)
+
+    def group_sums(
+        self, layers: Sequence[LayerGradients], groups: Tensor, sizes: Sequence[int]
+    ) -> Gradients:
+        """Return the sum of clipped partition gradients, per parameter.
+
+        `sizes` states how many records every partition has.
+
+        One record touches one partition, and can reverse its clipped gradient: the
+        sensitivity is ``2 * group_bound``.
+        """
+        parts = [layer.grouped(groups, sizes) for layer in layers]
+        squares = [g.double().flatten(1).square().sum(1) for p in parts for g in p]
+        norms = torch.stack(squares).sum(0).sqrt()
+        scale = clipping.factors(norms, self.group_bound, norms * 1e-6)
+        return {
+            p: scaled(g, scale).sum(0)
+            for layer, part in zip(layers, parts, strict=True)
+            for p, g in zip(layer.parameters, part, strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -284,7 +391,7 @@ class PrivateGradient:
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
             return _clipped(shared, bound)
         rows = present & without_unusable(layers) & (present.sum() <= self.batch_cap)
-        sums = shifted_sum(layers, rows, bound, shared)
+        sums = clipping.shifted_sum(layers, rows, bound, shared)
         return {p: x * (1 / self.batch_size) for p, x in sums.items()}
 
 
@@ -367,53 +474,26 @@ def plain_gradient(
     for chunk in chunks:
         loss, latents = _loss(objective, chunk)
         loss = loss / batch_size
-        term = _whole_term(divergence, latents, chunk[1])
-        if term is not None:
+        if (term := _whole_term(divergence, latents, chunk[1])) is not None:
             loss = loss + term
         grads = torch.autograd.grad(loss, params)
         _accumulate(total, dict(zip(params, grads, strict=True)), 1.0)
-    sums = ranks.total(list(total.values()))
-    return dict(zip(params, sums, strict=True))
+    return dict(zip(params, ranks.total(list(total.values())), strict=True))
 
 
-def estimate_norm(
-    model: nn.Module,
-    objective: Objective,
-    chunks: Chunks[Chunk],
-    mechanisms: Mechanisms,
-    noise_multiplier: float,
-) -> float:
-    """Release the median of the norms of per-example gradients.
+def without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
+    """Zero the rows that hold unusable numbers anywhere; return the others.
 
-    One histogram over a fixed geometric grid; a row counts in one cell, so that the
-    release is a Gaussian mechanism of the noise multiplier given.
-
-    Parameters
-    ----------
-    chunks : Chunks of (indices, present)
-        All private rows (`sampling.whole_pass`).
-    noise_multiplier : float
-
-    Returns
-    -------
-    float
-        The upper end of a grid cell.
+    Padding needs no zeros: its numbers are finite and its factor is 0. On a CPU, where
+    asking costs nothing, clean tables are left as they are.
     """
-    edges = np.geomspace(1e-4, 1e4, 81)
+    finite = torch.stack([layer.finite() for layer in layers]).all(0)
+    if finite.device.type != "cpu" or not bool(finite.all()):
+        for layer in layers:
+            layer.keep(finite)
+    return finite
 
-    def count(chunk: Chunk) -> np.ndarray:
-        with full_precision(model):
-            calls, loss, _ = recorded(model, objective, chunk)
-            layers = layer_gradients(model, calls, loss, len(chunk[0]))
-            usable = chunk[1] & without_unusable(layers)
-            squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
-        cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
-        return np.bincount(cells, minlength=len(edges) + 1)
 
-    released = mechanisms.gaussian(
-        chunks.total(count), noise_multiplier, release=NORM.name, sensitivity=1.0
-    )
-    noisy = np.maximum(released, 0)
-    shares = np.cumsum(noisy) / max(noisy.sum(), 1e-12)
-    cell = int(np.searchsorted(shares, 0.5))
-    return float(edges[min(cell, len(edges) - 1)])
+def merged(parts: Iterable[Gradients]) -> Gradients:
+    """Return the sums of several layers as those of one model."""
+    return {p: x for part in parts for p, x in part.items()}

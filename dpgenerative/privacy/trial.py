@@ -20,8 +20,13 @@ from torch import Tensor, nn
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.gradients.core import LayerGradients, layer_gradients
 from dpgenerative.privacy.precision import full_precision
-from dpgenerative.privacy.steps import recorded, require_one_loss_each, trainable
-from dpgenerative.privacy.sums import Clipper, Gradients
+from dpgenerative.privacy.steps import (
+    Clipper,
+    Gradients,
+    recorded,
+    require_one_loss_each,
+    trainable,
+)
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 """Differences that rounding explains, relative to a row's gradient."""

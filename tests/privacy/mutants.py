@@ -56,10 +56,10 @@ from dpgenerative.privacy import (
     plan,
     sampling,
     steps,
-    sums,
     tables,
     trial,
 )
+from dpgenerative.privacy import norm as norm_release
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.gradients import LinearGradients, core, linear
@@ -224,7 +224,7 @@ def every_layer_gets_the_whole_bound(patch):
 
 def nan_let_through(patch):
     patch.setattr(
-        sums,
+        steps,
         "without_unusable",
         lambda layers: torch.ones_like(layers[0].finite()),
     )
@@ -973,7 +973,7 @@ def norm_past_the_door(patch):
 
 
 def row_in_all_cells(patch):
-    whole = steps.estimate_norm
+    whole = norm_release.estimate_norm
 
     class Door:
         def __init__(self, inner):
@@ -984,7 +984,7 @@ def row_in_all_cells(patch):
             return self.inner.gaussian(below, std, **stated)
 
     patch.setattr(
-        steps,
+        norm_release,
         "estimate_norm",
         lambda model, objective, chunks, mechanisms, z: whole(
             model, objective, chunks, Door(mechanisms), z

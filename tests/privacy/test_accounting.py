@@ -30,8 +30,8 @@ from dpgenerative.privacy.accounting import (
 )
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.noise import choice_rate
+from dpgenerative.privacy.norm import NORM
 from dpgenerative.privacy.plan import count_epsilon
-from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import (
     CHOICE_SHARE,
     CUT_SHARE,

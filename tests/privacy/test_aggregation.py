@@ -14,7 +14,7 @@ from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
-from dpgenerative.privacy import sums
+from dpgenerative.privacy import clipping
 from dpgenerative.privacy.gradients import layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import (
@@ -233,7 +233,7 @@ def test_the_baselines_see_the_whole_batch(aggregation):
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2**24])
 def test_micro_equals_one_record_at_a_time(monkeypatch, chunk_bytes):
-    monkeypatch.setitem(sums.CHUNK_BYTES, "cpu", chunk_bytes)
+    monkeypatch.setitem(clipping.CHUNK_BYTES, "cpu", chunk_bytes)
     model = make_vae()
     objective, divergence = vae_objective(model, n=5), divergence_of(model, "kl")
     gradient = make_gradient("micro")
@@ -252,7 +252,7 @@ def test_micro_equals_one_record_at_a_time(monkeypatch, chunk_bytes):
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2**24])
 def test_thinning_nothing_is_clipping_per_layer(monkeypatch, chunk_bytes):
-    monkeypatch.setitem(sums.CHUNK_BYTES, "cpu", chunk_bytes)
+    monkeypatch.setitem(clipping.CHUNK_BYTES, "cpu", chunk_bytes)
     model = make_vae()
     objective, divergence = vae_objective(model), divergence_of(model, "mmd")
     thinned, layered = (

@@ -32,9 +32,9 @@ from dpgenerative.privacy.embedding import EMBEDDING
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
+from dpgenerative.privacy.norm import NORM
 from dpgenerative.privacy.plan import PrivacyPlan, Release, make_plan
 from dpgenerative.privacy.sampling import poisson_indices
-from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import CUT_SHARE, TABLES
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer

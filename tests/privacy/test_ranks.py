@@ -32,8 +32,9 @@ from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.privacy import tables
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.norm import estimate_norm
 from dpgenerative.privacy.ranks import ProcessGroup
-from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.private import Private, opened

@@ -14,20 +14,20 @@ from torch.backends import cudnn
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.fitting import fit
 from dpgenerative.layers import MaskedLinear
-from dpgenerative.privacy import clipping, steps
-from dpgenerative.privacy.clipping import STRATEGIES, sparsify
+from dpgenerative.privacy import clipping
+from dpgenerative.privacy import norm as norm_release
+from dpgenerative.privacy.clipping import LARGEST_CHUNK, STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import LinearGradients, layer_gradients, record
 from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.norm import estimate_norm
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.sampling import capacity, padded_chunks, whole_pass
 from dpgenerative.privacy.steps import (
     Clipper,
     PrivateGradient,
-    estimate_norm,
     plain_gradient,
 )
-from dpgenerative.privacy.sums import LARGEST_CHUNK
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
 from tests.privacy.oracle import Net, norm, per_example_gradients, sum_of_clipped
@@ -530,7 +530,9 @@ def test_one_row_moves_the_histogram_of_norms_by_one(kind):
     for n in range(len(x) + 1):
         door = Door(np.random.default_rng(0), None)
         chunks = whole_pass(range(n), 4, np.random.default_rng(n))
-        found = steps.estimate_norm(model, lambda i: model(x[i]), chunks, door, 5.0)
+        found = norm_release.estimate_norm(
+            model, lambda i: model(x[i]), chunks, door, 5.0
+        )
         assert 1e-4 <= found <= 1e4
     moved = [np.linalg.norm(b - a) for a, b in pairwise(counts)]
     is_usable = torch.isfinite(x).all(1)
