@@ -56,7 +56,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpgenerative._random import Streams
-from dpgenerative.fitting.loop import batches
+from dpgenerative.fitting.loop import batches, plain_gradient
 from dpgenerative.metrics import hoyer_sparsity
 from dpgenerative.models.divergences import unbiased_mmd
 from dpgenerative.models.networks import ConvDecoder, ConvEncoder
@@ -70,7 +70,7 @@ from dpgenerative.privacy.accounting import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity, draw_partitions
-from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.tables.private import Private
 
 RESULTS = Path(__file__).parent / "results"

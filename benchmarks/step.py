@@ -30,7 +30,7 @@ from records import markdown_table
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
-from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer
+from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer, plain_gradient
 from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
@@ -42,7 +42,6 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import (
     Clipper,
     PrivateGradient,
-    plain_gradient,
 )
 
 RESULTS = Path(__file__).parent / "results"

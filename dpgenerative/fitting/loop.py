@@ -17,6 +17,7 @@ from dpgenerative.privacy.clipping import LARGEST_CHUNK
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.privacy.sampling import (
     capacity,
     draw_partitions,
@@ -24,11 +25,14 @@ from dpgenerative.privacy.sampling import (
     poisson_indices,
 )
 from dpgenerative.privacy.steps import (
+    Chunk,
     Divergence,
+    Gradients,
     Objective,
     PrivateGradient,
-    plain_gradient,
+    summed_loss,
     trainable,
+    whole_term,
 )
 from dpgenerative.tables.private import Private
 
@@ -176,6 +180,28 @@ def keep_freed_memory() -> None:
     freed, at most 32 MB, stay with glibc: freeing this unused block raises that limit.
     """
     torch.empty(2**23 - 2**14)
+
+
+def plain_gradient(
+    model: nn.Module,
+    objective: Objective,
+    chunks: Iterable[Chunk],
+    batch_size: float,
+    divergence: Divergence | None = None,
+    ranks: ProcessGroup = ALONE,
+) -> Gradients:
+    """Return the mean gradient without clipping or noise, for `epsilon=None`."""
+    params = trainable(model)
+    total = {p: torch.zeros_like(p) for p in params}
+    for chunk in chunks:
+        loss, latents = summed_loss(objective, chunk)
+        loss = loss / batch_size
+        if (term := whole_term(divergence, latents, chunk[1])) is not None:
+            loss = loss + term
+        grads = torch.autograd.grad(loss, params)
+        for p, grad in zip(params, grads, strict=True):
+            total[p] += grad
+    return dict(zip(params, ranks.total(list(total.values())), strict=True))
 
 
 def train(

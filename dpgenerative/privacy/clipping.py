@@ -18,13 +18,11 @@ or of more than 1e37 C, gets the factor 0; a row of norm 0 gets 1.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softshrink
-
-from dpgenerative.privacy.gradients.core import LayerGradients
 
 _MARGIN = 9e-4
 """What sums of clipped gradients may lose to rounding (`gradients`)."""
@@ -195,27 +193,3 @@ def gradient_chunks(
     """Yield the rows whose gradients exist at a time, each of `n_bytes` on the way."""
     size = min(most, max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes))
     return (slice(start, start + size) for start in range(0, len(rows), size))
-
-
-def shifted_sum(
-    layers: Sequence[LayerGradients],
-    rows: Tensor,
-    bound: float,
-    shift: Mapping[nn.Parameter, Tensor],
-) -> dict[nn.Parameter, Tensor]:
-    """Return the sum of gradients that are shifted and then clipped, one by one.
-
-    They are formed for a few rows at a time: an entry takes 32 bytes on the way.
-    """
-    params = [p for layer in layers for p in layer.parameters]
-    flat = torch.cat([shift[p].flatten() for p in params])
-    total = torch.zeros_like(flat)
-    for chunk in gradient_chunks(rows, 32 * len(flat)):
-        grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
-        shifted = torch.cat(grads, 1).double() + flat
-        norms = torch.linalg.vector_norm(shifted, dim=1)
-        scale = factors(norms, bound, norms * 1e-6) * rows[chunk]
-        # 0 x inf is not 0: rows without weight are left out, not multiplied.
-        total += scale @ torch.where(scale.unsqueeze(1) > 0, shifted, 0.0)
-    pieces = torch.split(total, [p.numel() for p in params])
-    return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}

@@ -47,7 +47,6 @@ from dpgenerative.privacy.gradients.core import (
 )
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
-from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From row indices to losses of shape (n,) and latents of shape (n, ...), if needed: of
@@ -380,7 +379,7 @@ class PrivateGradient:
         ((indices, present),) = chunks
         bound = self.clipper.bound
         calls, loss, latents = recorded(model, objective, (indices, present))
-        term = _whole_term(divergence, latents, present)
+        term = whole_term(divergence, latents, present)
         layers = layer_gradients(model, calls, loss, len(indices), term is not None)
         # In float64: one row must not change how the other rows' sum is rounded.
         shared = {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
@@ -391,7 +390,7 @@ class PrivateGradient:
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
             return _clipped(shared, bound)
         rows = present & without_unusable(layers) & (present.sum() <= self.batch_cap)
-        sums = clipping.shifted_sum(layers, rows, bound, shared)
+        sums = shifted_sum(layers, rows, bound, shared)
         return {p: x * (1 / self.batch_size) for p, x in sums.items()}
 
 
@@ -410,11 +409,11 @@ def recorded(
 ) -> tuple[dict[nn.Module, list[Call]], Tensor, Tensor | None]:
     """Return what a model did with a chunk, the loss of its rows, and their latents."""
     with record(model) as calls:
-        loss, latents = _loss(objective, chunk)
+        loss, latents = summed_loss(objective, chunk)
     return calls, loss, latents
 
 
-def _loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
+def summed_loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss of the rows present, and the latents of all."""
     indices, present = chunk
     losses, latents = objective(indices)
@@ -432,7 +431,7 @@ def require_one_loss_each(losses: Tensor, indices: Tensor) -> None:
         )
 
 
-def _whole_term(
+def whole_term(
     divergence: Divergence | None, latents: Tensor | None, present: Tensor
 ) -> Tensor | None:
     """Return the batch-wise term of all rows present, if there is one."""
@@ -460,27 +459,6 @@ def _accumulate(total: Gradients, sums: Gradients, scale: float) -> None:
         total[p] = total[p].add_(x, alpha=scale) if p in total else x.double() * scale
 
 
-def plain_gradient(
-    model: nn.Module,
-    objective: Objective,
-    chunks: Iterable[Chunk],
-    batch_size: float,
-    divergence: Divergence | None = None,
-    ranks: ProcessGroup = ALONE,
-) -> Gradients:
-    """Return the mean gradient without clipping or noise, for `epsilon=None`."""
-    params = trainable(model)
-    total = {p: torch.zeros_like(p) for p in params}
-    for chunk in chunks:
-        loss, latents = _loss(objective, chunk)
-        loss = loss / batch_size
-        if (term := _whole_term(divergence, latents, chunk[1])) is not None:
-            loss = loss + term
-        grads = torch.autograd.grad(loss, params)
-        _accumulate(total, dict(zip(params, grads, strict=True)), 1.0)
-    return dict(zip(params, ranks.total(list(total.values())), strict=True))
-
-
 def without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
     """Zero the rows that hold unusable numbers anywhere; return the others.
 
@@ -492,6 +470,27 @@ def without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
         for layer in layers:
             layer.keep(finite)
     return finite
+
+
+def shifted_sum(
+    layers: Sequence[LayerGradients], rows: Tensor, bound: float, shift: Gradients
+) -> Gradients:
+    """Return the sum of gradients that are shifted and then clipped, one by one.
+
+    They are formed for a few rows at a time: an entry takes 32 bytes on the way.
+    """
+    params = [p for layer in layers for p in layer.parameters]
+    flat = torch.cat([shift[p].flatten() for p in params])
+    total = torch.zeros_like(flat)
+    for chunk in clipping.gradient_chunks(rows, 32 * len(flat)):
+        grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
+        shifted = torch.cat(grads, 1).double() + flat
+        norms = torch.linalg.vector_norm(shifted, dim=1)
+        scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
+        # 0 x inf is not 0: rows without weight are left out, not multiplied.
+        total += scale @ torch.where(scale.unsqueeze(1) > 0, shifted, 0.0)
+    pieces = torch.split(total, [p.numel() for p in params])
+    return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
 
 
 def merged(parts: Iterable[Gradients]) -> Gradients:

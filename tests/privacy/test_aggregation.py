@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from dpgenerative.fitting.loop import plain_gradient
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
@@ -21,7 +22,6 @@ from dpgenerative.privacy.steps import (
     AGGREGATIONS,
     Clipper,
     PrivateGradient,
-    plain_gradient,
 )
 from tests.privacy.oracle import norm, sum_of_clipped
 

@@ -13,6 +13,7 @@ from torch.backends import cudnn
 
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.fitting import fit
+from dpgenerative.fitting.loop import plain_gradient
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy import norm as norm_release
@@ -26,7 +27,6 @@ from dpgenerative.privacy.sampling import capacity, padded_chunks, whole_pass
 from dpgenerative.privacy.steps import (
     Clipper,
     PrivateGradient,
-    plain_gradient,
 )
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
