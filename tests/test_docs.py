@@ -142,3 +142,25 @@ def test_every_trial_on_the_page_about_defaults_has_its_file():
     assert {path.name for path in trials.iterdir()} >= set(
         re.findall(r"``(\w+\.rst)``", page)
     )
+
+
+def ways():
+    """Return the files of every way from `fit` to the noise, with what they define."""
+    text = (DOC / "design.rst").read_text("utf-8")
+    text = text.split("A row's way from ")[1].split("These files are not steps")[0]
+    start, *others = re.split(r"\n\*(?=The )", text)
+    step = re.compile(r"^\d\. ``([\w/]+\.py)``: (.*(?:\n   .*)*)", re.M)
+    return [step.findall(start) + step.findall(way) for way in others]
+
+
+def test_a_way_to_the_noise_has_eight_files_at_most_each_once():
+    assert len(ways()) == 8  # kinds of releases
+    for way in ways():
+        files = [file for file, _ in way]
+        assert len(files) == len(set(files)) <= 8
+        assert files[0] == "synthesizers/session.py"
+        assert files[-1] == "privacy/noise.py"
+        for file, words in way:
+            source = (ROOT / "dpgenerative" / file).read_text("utf-8")
+            named = [n.split(".")[-1] for n in re.findall(r"(?<!`)`([\w.]+)`", words)]
+            assert any(f"def {n}(" in source or f"class {n}" in source for n in named)

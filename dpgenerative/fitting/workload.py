@@ -56,7 +56,7 @@ WEIGHT_OF_WANTED = 5
 SIZES = (2, 4, 8, 16, 32)
 """Groups per column in which tables are counted: each splits those before it."""
 PAIR_SIZES = (2, 5, 10, 20, 40)
-"""The same of two columns, of which 20 groups each are compared."""
+"""The same of two columns, of which 20 groups each are compared; 5 do not split 2."""
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
 POOL, RAKED = 2**17, 2**16

@@ -213,16 +213,18 @@ class VAEPerturber(LocalRandomizer):
         if not isinstance(autoencoder, (DPArrayVAESynthesizer, DPVAESynthesizer)):
             rule = "must be a DPArrayVAESynthesizer or a DPVAESynthesizer"
             refuse(self._owner, "autoencoder", rule, autoencoder)
-        named = getattr(getattr(autoencoder, "_layout", None), "y_name", None)
-        if named is not None or getattr(autoencoder, "classes", None) is not None:
+        is_fitted = hasattr(autoencoder, "privacy_")
+        layout = session.layout_of(autoencoder) if is_fitted else None
+        has_y = getattr(layout, "y_name", None) is not None
+        if has_y or getattr(autoencoder, "classes", None) is not None:
             rule = "must be of X alone, as records are: without y"
             refuse(self._owner, "autoencoder", rule, autoencoder)
-        condition = getattr(getattr(autoencoder, "_model", None), "condition", None)
+        condition = session.condition_of(autoencoder) if is_fitted else None
         stated = getattr(autoencoder, "conditional", None)
         if condition is not None or stated not in (None, "auto"):
             rule = "must be fitted with conditional=None: latents leave a condition out"
             refuse(self._owner, "autoencoder", rule, autoencoder)
-        if hasattr(autoencoder, "privacy_"):
+        if is_fitted:
             other = autoencoder  # A copy of this process, which a budget allows.
             autoencoder = object.__new__(type(other))
             autoencoder.__dict__.update(copy.deepcopy(vars(other)))

@@ -76,9 +76,11 @@ class SyntheticPredictor(BaseEstimator):
             For a parameter out of its range or a dtype of y that this kind of target
             does not take.
         """
-        return self._fit(X, y, public)
+        return self._fit_paid(X, y, public)
 
-    def _fit(self, X: Any, y: Any, public: Any, trial: Trial | None = None) -> Self:
+    def _fit_paid(
+        self, X: Any, y: Any, public: Any, trial: Trial | None = None
+    ) -> Self:
         """Fit; a private search has paid for its `trial`."""
         synthesizer, X, y, public = self._inputs(X, y, public)
         if synthesizer.noise == "reproducible":
@@ -182,10 +184,10 @@ class SyntheticPredictor(BaseEstimator):
 
     def _converted(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and targets as the synthesizer is to read them."""
-        X, y = self._read(X, y)
+        X, y = self._table_of(X, y)
         return X, None if y is None else self._target(y)
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _table_of(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and targets in containers whose dtypes depend on no value."""
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))

@@ -470,7 +470,7 @@ def _fit(estimator: Any, pair: tuple[Any, Any], public: Any, trial: Trial) -> No
     if isinstance(estimator, BaseTableSynthesizer):
         session.run(estimator, *pair, public, trial=trial)
     else:
-        estimator._fit(*pair, public, trial)
+        estimator._fit_paid(*pair, public, trial)
 
 
 def _fitted(estimator: Any) -> BaseTableSynthesizer:
@@ -487,4 +487,4 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(estimator, BaseTableSynthesizer):
         owner = type(estimator).__name__
         return table_in_pandas(owner, X), in_pandas(owner, y)
-    return estimator._read(X, y)
+    return estimator._table_of(X, y)

@@ -59,11 +59,11 @@ def layer_bounds(bound: float, n_coordinates: Sequence[int]) -> list[float]:
     return [bound * math.sqrt(n / total) for n in n_coordinates]
 
 
-def lengths(x: Tensor, width: int = 256) -> Tensor:
-    """Return norms of rows as float64, off by ``width 2^-25`` of themselves at most."""
-    n, whole = len(x), x.shape[1] // width
-    head, tail = x[:, : whole * width], x[:, whole * width :]
-    parts = head.reshape(n, whole, width), tail.unsqueeze(1)
+def lengths(x: Tensor) -> Tensor:
+    """Return norms of rows as float64, off by ``256 2^-25`` of themselves at most."""
+    n, whole = len(x), x.shape[1] // 256
+    head, tail = x[:, : whole * 256], x[:, whole * 256 :]
+    parts = head.reshape(n, whole, 256), tail.unsqueeze(1)
     sizes = torch.cat([torch.linalg.vector_norm(part, dim=2) for part in parts], 1)
     norms: Tensor = torch.linalg.vector_norm(sizes.double(), dim=1)
     return norms

@@ -266,7 +266,8 @@ def refit(fitted: Any, X: Any, y: Any = None, *, seed: int) -> Any:
             "Fit without public."
         )
     again = clone(fitted)
-    again.set_params(random_state=seed, noise="reproducible", verbose=0)
+    # Not by `set_params`: a constructor of one's own need not take all of these.
+    again.random_state, again.noise, again.verbose = seed, "reproducible", 0
     return run(again, X, y, trial=Trial(None, Ledger()))
 
 
@@ -362,6 +363,12 @@ def codecs_of(fitted: Any) -> Any:
 def latent_dim_of(fitted: Any) -> int:
     """Return the number of latents of an autoencoder."""
     return int(fitted._model.latent_dim)
+
+
+def condition_of(fitted: Any) -> int | None:
+    """Return the place of the column that the decoder is given; None without one."""
+    place: int | None = getattr(fitted._model, "condition", None)
+    return place
 
 
 def read_again(fitted: Any, X: Any, y: Any) -> Any:

@@ -1547,7 +1547,7 @@ def partitions_of_the_true_count(patch):
 
 
 def synthetic_rows_of_the_true_count(patch):
-    fit, synthetic = SyntheticPredictor._fit, SyntheticPredictor._synthetic
+    fit, synthetic = SyntheticPredictor._fit_paid, SyntheticPredictor._synthetic
     sizes = []
 
     def watched(self, X, *rest, **named):
@@ -1560,7 +1560,7 @@ def synthetic_rows_of_the_true_count(patch):
         self.n_samples = None
         return found
 
-    patch.setattr(SyntheticPredictor, "_fit", watched)
+    patch.setattr(SyntheticPredictor, "_fit_paid", watched)
     patch.setattr(SyntheticPredictor, "_synthetic", as_many)
 
 
