@@ -22,6 +22,7 @@ from dpgenerative import (
 )
 from dpgenerative.audit import audit_mechanism, audit_release, audit_training
 from dpgenerative.cli import main
+from dpgenerative.inference import bootstrap
 from dpgenerative.persistence.registry import ESTIMATORS, MODELS
 from tests.toy_model import PairRecipe, PairSynthesizer
 
@@ -68,6 +69,14 @@ def test_files_and_forecasts_work_without_another_line(tmp_path):
     assert [release.name for release in plan.releases] == [
         release.name for release in synthesizer.privacy_.plan.releases
     ]
+
+
+def test_intervals_work_without_another_line():
+    synthesizer = PairSynthesizer(schema=SCHEMA, n_steps=5).fit(table(300))
+    share = lambda rows: (rows["a"] == "yes").mean()  # noqa: E731
+    result = bootstrap(synthesizer, share, 3, random_state=0, verbose=0)
+    assert 0 < result.standard_error.iloc[0] < 0.5
+    assert result.replicates.shape == (3, 1)
 
 
 def test_a_private_search_works_without_another_line():
