@@ -244,7 +244,7 @@ def _closest(
     three numbers, four times as fast as a library's method for many.
     """
     n = min(len(rows), 3)
-    least, signs = np.array([-np.inf, 0, 0])[:n], np.array([[1.0], [-1], [-1]])[:n]
+    least, signs = np.array([-LARGEST_LOG, 0, 0])[:n], np.array([[1.0], [-1], [-1]])[:n]
 
     def at(values: np.ndarray) -> tuple[Decline, np.ndarray, np.ndarray]:
         moved = replace(decline, **dict(zip("abc", values.tolist(), strict=False)))

@@ -292,6 +292,7 @@ class BaseTableSynthesizer(Synthesizer):
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
         codecs = self._drawn_codecs(self._transformer)
         private = self.privacy_.plan.private
+        schema = schema.without(self._transformer.given)
         if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)

@@ -924,6 +924,11 @@ def added_rows_as_removed(patch):
     patch.setattr(accounting, "mean_losses", lambda q, z: means(q, z)[:1] * 2)
 
 
+def renyi_orders_too_low(patch):
+    whole = accounting._other_orders
+    patch.setattr(accounting, "_other_orders", lambda *args: 0.999 * whole(*args))
+
+
 def stated_noise_pays_for_gradients_alone(patch):
     patch.setattr(plan, "_fixed", lambda releases: ())
 
@@ -2076,6 +2081,15 @@ MUTANTS = (
         partial(
             test_accounting.test_each_direction_has_the_cost_of_connected_dots,
             test_accounting.SAMPLED[1],
+        ),
+    ),
+    Mutant(
+        "Renyi divergences between whole orders too low",
+        renyi_orders_too_low,
+        partial(
+            test_accounting.test_orders_are_those_of_opacus_and_go_on_where_it_ends,
+            q=0.06,
+            z=1.0,
         ),
     ),
     Mutant(

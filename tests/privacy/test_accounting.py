@@ -128,6 +128,27 @@ def test_many_steps_do_not_add_up_what_one_is_rounded_by(release, delta, truth):
     assert truth <= epsilon_of([release], delta, truth) <= 1.05 * truth
 
 
+@pytest.mark.parametrize("q", [1e-8, 0.01, 0.9])
+@pytest.mark.parametrize("z", [1e-6, 0.001, 0.02, 0.021, 0.3, 1e7])
+def test_other_orders_are_bounds_at_any_noise(q, z):
+    # Between whole orders, of which (a - 1) times the divergence is convex.
+    curve = renyi_curve([GaussianRelease(z, q)])
+    orders = accounting.RENYI_ORDERS
+    whole = (orders % 1 == 0) & (orders < 12)
+    logs = (orders - 1) * curve
+    chords = np.interp(orders, [1.0, *orders[whole]], [0.0, *logs[whole]])
+    inside = orders < 10
+    room = 1e-13 + 1e-12 * chords[inside]
+    assert (logs[inside] <= chords[inside] + room).all()
+    # And no less than the part where the row is drawn: q^a e^(a (a - 1) / 2 z^2).
+    drawn = orders * math.log(q) + orders * (orders - 1) / (2 * z * z)
+    assert (logs >= np.maximum(drawn, 0) - 1e-12 * np.abs(drawn)).all()
+
+
+def test_no_noise_is_no_bound():
+    assert (renyi_curve([GaussianRelease(0.0, 0.1)]) == math.inf).all()
+
+
 def reach_of(releases):
     """Return the largest loss of the grid that `epsilon_of` takes, or more."""
     steps = sum(release.steps for release in releases)
