@@ -1,6 +1,6 @@
 """What a fit of tables reads: files, containers, and people beside their rows.
 
-Formal guarantee: rows become `Private` here, and no error depends on a value.
+Formal guarantee: rows become `Private` here, and no check reads a value.
 `sequences.merged` makes one table of two, person by person; `Sequences.steps` and
 `sequences.one_row_each` map each person's rows to one row. So the fit that follows,
 which is (epsilon, delta)-DP for adding or removing one row of that, is so for a person
@@ -45,7 +45,7 @@ def read(estimator: Any, X: Any, y: Any, public: Any, allow_empty: bool) -> Data
     Raises
     ------
     TypeError, ValueError
-        For what cannot be fitted: public facts alone decide.
+        For what cannot be fitted, no rows, or X and y of different lengths.
     """
     owner, stated, recipe = estimator._owner, estimator._stated(), estimator._recipe
     check_precision(owner, stated)
