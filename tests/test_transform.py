@@ -1810,6 +1810,13 @@ def test_few_or_very_many_pieces_are_left_alone_or_finite(n_groups):
             np.testing.assert_array_equal(means, counts)
 
 
+def test_counts_of_next_to_no_rows_are_left_alone():
+    counts = np.geomspace(1e-260, 1e-230, 16)
+    groups, lengths = np.repeat(np.arange(4), 4), np.geomspace(1e-3, 1, 16)
+    found = smoothed(counts, groups, np.full(4, 500.0), lengths)
+    np.testing.assert_array_equal(found, counts)
+
+
 @pytest.mark.parametrize("noise", [1e3, 1e7, 1e12])
 def test_noise_beyond_floats_leaves_counts(noise):
     counts, groups = np.array([0.0, 0, 0, 60, 0, 0, 40, 0]), np.repeat(np.arange(4), 2)

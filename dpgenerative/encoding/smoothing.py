@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpgenerative.encoding.estimates import Partition
+from dpgenerative.encoding.estimates import LEAST, Partition
 
 STRENGTHS = 10.0 ** np.arange(-2, 5.1, 0.5)
 """Inverse variances of second differences, of which the likeliest is selected."""
@@ -97,7 +97,7 @@ def smoothed(
         Non-negative, with the sum of `counts`.
     """
     k, n_groups = len(counts), len(variances)
-    if n_groups < 2 or not 4 <= k <= MOST_PIECES or counts.sum() <= 0:
+    if n_groups < 2 or not 4 <= k <= MOST_PIECES or counts.sum() < LEAST:
         return counts
     sums = (groups == np.arange(n_groups)[:, None]) / np.sqrt(variances)[:, None]
     noisy = sums @ counts
