@@ -95,6 +95,7 @@ def test_fits(part, records):
     assert all(score in each for each in records() for score in scores)
 
 
+@pytest.mark.thorough
 def test_parts_that_end_early_are_records(records, monkeypatch, capsys):
     # A process that ends by itself, and one that takes more than its share.
     script = "import sys, time; time.sleep(60 * ('steps' in sys.argv)); sys.exit(7)"

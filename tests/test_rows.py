@@ -153,7 +153,7 @@ def test_row_labels_without_a_note_of_pandas_are_refused(tmp_path):
             read(str(path))
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
 @pytest.mark.parametrize("schema", [None, SCHEMA])
 def test_chunks_change_nothing(kind, schema, folder, monkeypatch):

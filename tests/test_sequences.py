@@ -932,7 +932,7 @@ def test_a_person_leaves_no_trace(n):
     compare(with_person(frame, n), frame, True, batch_size=10**6, **params)
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 30])
 def test_a_person_of_two_tables_leaves_no_trace(n):
     params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
