@@ -190,6 +190,7 @@ def test_a_column_that_starts_without_values_is_text_in_parquet(tmp_path):
     assert [None if pd.isna(v) else v for v in found] == [None, None, "x", None]
 
 
+@pytest.mark.thorough
 def test_report_compares_with_real_rows(folder, model_file, capsys):
     patients(seed=1).to_parquet("holdout.parquet")
     arguments = ["report", model_file, "--real", "data.csv", "--holdout"]

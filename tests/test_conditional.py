@@ -164,7 +164,7 @@ def cases():
                 yield pytest.param(model, conditions, id=f"{model} {name}")
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize(("model", "conditions"), list(cases()))
 def test_rows_follow_the_conditional_distribution(models, model, conditions):
     synthesizer, rows = models(model)

@@ -596,6 +596,7 @@ def test_absent_missing_increments_are_no_missing_values(stated):
         flow.sample(5, given={"b": None})
 
 
+@pytest.mark.thorough
 def test_a_frequent_value_below_the_one_given_is_as_likely_as_in_samples():
     rng = np.random.default_rng(0)
     low, added = rng.gamma(2, 10, 3000), rng.gamma(2, 5, 3000)

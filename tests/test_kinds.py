@@ -125,7 +125,7 @@ def test_bounds_of_instants_are_found_as_years(first, days, expected, multiplier
     assert share(expected) >= 0.5 if multiplier else not share(expected)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "most"), [(500, 0.25), (1000, 0.15), (3000, 0.05)])
 def test_years_over_which_few_rows_each_spread_are_found(n, most):
     births = instants(n, "1930-01-01", 34_000)

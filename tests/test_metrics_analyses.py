@@ -154,6 +154,7 @@ def test_summary():
     assert repr(errors) == f"AnalysisErrors({len(errors.table)} results)"
 
 
+@pytest.mark.thorough
 def test_the_report_names_the_worst():
     real = table(1000, np.random.default_rng(0))
     made = table(1000, np.random.default_rng(1))

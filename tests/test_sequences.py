@@ -988,7 +988,7 @@ class PartDoor(Recorder):
         return released
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [3, 1, 30, K])
 def test_a_person_moves_the_sums_of_two_processes_by_the_sensitivity(n, monkeypatch):
     frame, tapes = table().reset_index(drop=True), [{}, {}]

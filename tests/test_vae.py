@@ -1053,6 +1053,7 @@ def test_what_cannot_be_a_condition_is_none():
         assert with_tables(**other).fit(frame)._condition is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n_rows", "params"),
     [

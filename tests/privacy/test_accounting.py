@@ -505,7 +505,7 @@ def test_where_rows_are_rare_a_wide_grid_is_as_good(releases, monkeypatch):
     assert wide == pytest.approx(fine, abs=2e-3)
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "spends"),
     [

@@ -429,7 +429,7 @@ def recording_of_an_outlier(name):
     return recorded(with_outlier(table()), **CONFIGURATIONS[name])
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_an_outlier_leaves_no_trace(name):
     recording = recording_of_an_outlier(name)
@@ -855,7 +855,7 @@ BY_RULES = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     ("name", "target"),
