@@ -41,7 +41,11 @@ from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.increments import increments_of, learned_columns
 from dpgenerative.encoding.shares import has_open_keys
 from dpgenerative.encoding.steps import counted, shares_of_places
-from dpgenerative.exceptions import LostColumnWarning, SamplingError
+from dpgenerative.exceptions import (
+    HopelessBudgetWarning,
+    LostColumnWarning,
+    SamplingError,
+)
 from dpgenerative.fitting import growth
 from dpgenerative.inference import bootstrap
 from dpgenerative.metrics import marginal_distance, report
@@ -741,6 +745,15 @@ def test_refits_are_of_people(fitted):
     two = DPHFlowSynthesizer(schema=schema(), **FEW).fit(pair(table(50)))
     with pytest.raises(ValueError, match="fitted to one table"):
         bootstrap(two, len)
+
+
+def test_the_warning_of_few_people_is_the_note_of_the_report():
+    """Which counts the columns that are learned, not those that are given."""
+    flow = DPHFlowSynthesizer(0.1, schema=schema(), n_steps=1, max_rows_per_unit=K)
+    with pytest.warns(HopelessBudgetWarning) as caught:
+        flow.fit(table(30))
+    said = [w for w in caught if issubclass(w.category, HopelessBudgetWarning)]
+    assert str(said[0].message) in flow.privacy_.notes
 
 
 def test_people_are_drawn_with_replacement():
