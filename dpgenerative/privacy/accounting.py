@@ -47,8 +47,8 @@ _RARE = 1e-5
 """Sampling rates up to here take grids by the variance of losses."""
 _ROUNDING = 2.0**-52
 """Of a composed probability, per step: several times the largest of 300,000 errors."""
-_MOMENT_ROUNDING = 2e-15
-"""Of the logarithm of a moment, of Renyi accounting: several times the largest."""
+_MOMENT_ROUNDING = 1e-14
+"""Of the logarithm of a moment, over 1 and it: several times the largest of 4,098."""
 _LEAST_QUADRATURE = 0.02
 """Noise multiplier up to which moments are bounded in closed form."""
 _DELTA_ERROR = 1e-3
